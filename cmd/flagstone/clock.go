@@ -14,7 +14,7 @@ import (
 )
 
 type clockCommand struct {
-	Dir  string `default:"./flagstone-data" help:"Directory of the store." type:"path"`
+	Dir  string `default:"./flagstone-data" env:"FLAGSTONE_DIR" help:"Directory of the store." type:"path"`
 	Into string `help:"Copy the store into this directory, which must not exist or be empty, and begin with the clock as it is now." type:"path"`
 }
 

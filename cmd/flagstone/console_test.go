@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -55,6 +56,20 @@ func TestTheConsoleOfAServerShowsWhatItDid(t *testing.T) {
 			t.Errorf("%s has no %s: %s", path, part, text)
 		}
 	}
+	status, _, errOut = command(t, "console", "--end", "--dir", dir)
+	if r, err := http.NewRequest("GET", page+"api/feed", nil); err != nil {
+		t.Error(err)
+	} else {
+		r.Header.Set("Authorization", "Bearer "+token)
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer.Body.Close()
+		if status != 0 || answer.StatusCode != http.StatusUnauthorized {
+			t.Errorf("after the end: status %d, %s, %s", status, errOut, answer.Status)
+		}
+	}
 	if status, out, errOut := command(t, "console", "--dir", t.TempDir()); status != 1 || out != "" || !strings.Contains(errOut, "flagstone serve") {
 		t.Errorf("no server: status %d, %s, %s", status, out, errOut)
 	}
@@ -65,6 +80,18 @@ func TestFlagsCanBeGivenByTheEnvironment(t *testing.T) {
 	t.Setenv("FLAGSTONE_INSTANCE", "archive")
 	if status, out, errOut := command(t, "table", "list", "--json"); status != 0 || out != "[]\n" {
 		t.Errorf("status %d, %s, %s", status, out, errOut)
+	}
+	parser, err := newParser(t.Context(), new(commands), &output{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	variables := map[string]string{"dir": "FLAGSTONE_DIR", "instance": "FLAGSTONE_INSTANCE"}
+	for _, leaf := range parser.Model.Leaves(false) {
+		for _, flag := range leaf.Flags {
+			if want := variables[flag.Name]; want != "" && !slices.Contains(flag.Envs, want) && leaf.FullPath() != "flagstone serve" {
+				t.Errorf("%s: --%s is not given by %s", leaf.FullPath(), flag.Name, want)
+			}
+		}
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/flagstone-db/flagstone"
 	"github.com/flagstone-db/flagstone/instances"
+	"github.com/flagstone-db/flagstone/instances/console"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/ots"
 	"github.com/flagstone-db/flagstone/row"
@@ -95,7 +96,7 @@ func TestMetricsAndHealth(t *testing.T) {
 
 func TestSlowRequestsAreLoggedUnlessTheSenderHasNoAccess(t *testing.T) {
 	var log bytes.Buffer
-	o := observer{slow: time.Second, logger: slog.New(slog.NewJSONHandler(&log, nil))}
+	o := observer{feed: console.NewFeed(), slow: time.Second, logger: slog.New(slog.NewJSONHandler(&log, nil))}
 	for _, r := range []server.Served{
 		{ID: "fast", Instance: "demo", Took: time.Second - 1},
 		{ID: "slow", Instance: "demo", Took: time.Second, Code: server.CodeOK},
@@ -105,6 +106,9 @@ func TestSlowRequestsAreLoggedUnlessTheSenderHasNoAccess(t *testing.T) {
 	}
 	if slow := logged(log.String(), "slow request"); len(slow) != 1 || slow[0]["request"] != "slow" || slow[0]["code"] != "OK" {
 		t.Errorf("logged %s", &log)
+	}
+	if shown := o.feed.Recent().Slow; len(shown) != 1 || shown[0].ID != "slow" || shown[0].Took != 1 {
+		t.Errorf("the console shows %+v", shown)
 	}
 	o.slow = 0
 	if o.request() != nil {

@@ -30,7 +30,7 @@ func (partitionCommand) Help() string {
 type ofTable struct {
 	at
 	Table    string `arg:"" help:"The table."`
-	Instance string `default:"demo" help:"Its instance."`
+	Instance string `default:"demo" env:"FLAGSTONE_INSTANCE" help:"Its instance."`
 }
 
 type partitionListCommand struct {

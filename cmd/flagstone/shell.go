@@ -125,7 +125,7 @@ func (s *shellCommand) execute(ctx context.Context, c *output, line string) (sta
 	parser := shellwords.NewParser()
 	words, err := parser.Parse(line)
 	if err == nil && parser.Position >= 0 {
-		err = fmt.Errorf("%q in a line has no meaning here; put values that have it between quotes", line[parser.Position:][:1])
+		err = errors.New("; & | < > have no meaning here; put values that have them between quotes")
 	}
 	if err != nil {
 		fmt.Fprintf(c.err, "flagstone: %v\n", err)

@@ -40,8 +40,8 @@ get nothing
 		"serve":                                 "is for the shell of the system",
 		"use":                                   "needs the name",
 		"put orders 'a":                         "failed",
-		"put t 1 -s url=http://h/?a=1&b=2":      "has no meaning here",
-		"scan t | wc":                           "has no meaning here",
+		"put t 1 -s url=http://h/?a=1&b=2":      "have no meaning here",
+		"scan t | wc":                           "have no meaning here",
 		"tabel list":                            `did you mean "table"`,
 		"table list --instance nowhere":         "not found",
 	} {

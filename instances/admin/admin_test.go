@@ -161,6 +161,24 @@ func TestNobodyGetsInWithoutTheToken(t *testing.T) {
 	}
 }
 
+func TestSessionsAreMadeAndEndedWithTheTokenOnly(t *testing.T) {
+	_, _, client := opened(t)
+	for _, method := range []string{"POST", "DELETE"} {
+		r, err := http.NewRequest(method, client.at.URL+"/console", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := client.http.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusUnauthorized {
+			t.Errorf("%s: %s", method, resp.Status)
+		}
+	}
+}
+
 func TestWhereNoServerIsNoneIsFound(t *testing.T) {
 	ctx := context.Background()
 	dir := t.TempDir()

@@ -79,7 +79,7 @@ func New(api http.Handler, feed *Feed) *Console {
 	c.mux.HandleFunc("GET "+Prefix, serveAsset)
 	c.mux.HandleFunc("POST "+Prefix+"session", c.begin)
 	c.mux.HandleFunc("DELETE "+Prefix+"session", c.guarded(c.end))
-	c.mux.HandleFunc("GET "+Prefix+"api/feed", c.guarded(func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, feed.recent()) }))
+	c.mux.HandleFunc("GET "+Prefix+"api/feed", c.guarded(func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, feed.Recent()) }))
 	c.mux.HandleFunc("GET "+Prefix+"api/heat", c.guarded(func(w http.ResponseWriter, r *http.Request) {
 		q := r.URL.Query()
 		writeJSON(w, feed.picture(q.Get("instance")+"/"+q.Get("table")))

@@ -159,7 +159,8 @@ func (f *Feed) picture(table string) *Picture {
 	return f.heat.picture(table)
 }
 
-func (f *Feed) recent() *Recent {
+// Recent returns what happened lately.
+func (f *Feed) Recent() *Recent {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	byNumber := func(a, b Event) int { return cmp.Or(cmp.Compare(a.Store, b.Store), cmp.Compare(a.Job, b.Job)) }

@@ -17,11 +17,11 @@ func TestJobsRunUntilTheyEnd(t *testing.T) {
 	f.Event(ots.HighPerformance, flagstone.Event{Kind: flagstone.EventFlush, Job: 7, Begun: true, Table: "i/t", Input: 5})
 	f.Event(ots.Capacity, flagstone.Event{Kind: flagstone.EventCompaction, Job: 7, Begun: true, Reason: "level 0"})
 	f.Event(ots.Capacity, flagstone.Event{Kind: flagstone.EventLogSegment, Segment: 3})
-	if r := f.recent(); len(r.Running) != 2 || len(r.Done) != 0 {
+	if r := f.Recent(); len(r.Running) != 2 || len(r.Done) != 0 {
 		t.Errorf("two run: %+v", r)
 	}
 	f.Event(ots.Capacity, flagstone.Event{Kind: flagstone.EventCompaction, Job: 7, Took: time.Second, Err: errors.New("full")})
-	r := f.recent()
+	r := f.Recent()
 	if len(r.Running) != 1 || r.Running[0].Store != ots.HighPerformance || len(r.Done) != 1 || r.Done[0].Error != "full" || r.Done[0].Took != 1 {
 		t.Errorf("one runs: %+v", r)
 	}
@@ -29,7 +29,7 @@ func TestJobsRunUntilTheyEnd(t *testing.T) {
 		f.Event(ots.Capacity, flagstone.Event{Kind: flagstone.EventSplit, Made: []uint64{i}})
 		f.Slow(Request{Received: int64(i)})
 	}
-	r = f.recent()
+	r = f.Recent()
 	if len(r.Done) != keptEvents || r.Done[keptEvents-1].Made[0] != 2*keptEvents-1 || len(r.Slow) != keptRequests || r.Slow[keptRequests-1].Received != 2*keptEvents-1 {
 		t.Errorf("%d events and %d requests are kept", len(r.Done), len(r.Slow))
 	}
@@ -39,7 +39,7 @@ func TestNamesFromClientsAreCut(t *testing.T) {
 	f := NewFeed()
 	f.Slow(Request{Table: strings.Repeat("x", 4<<20)})
 	f.Event(ots.Capacity, flagstone.Event{Kind: flagstone.EventFailure, Err: errors.New(strings.Repeat("\xff", 4<<20))})
-	if r := f.recent(); len(r.Slow[0].Table) != 255 || len(r.Done[0].Error) > 255 {
+	if r := f.Recent(); len(r.Slow[0].Table) != 255 || len(r.Done[0].Error) > 255 {
 		t.Errorf("%d and %d bytes are kept", len(r.Slow[0].Table), len(r.Done[0].Error))
 	}
 }

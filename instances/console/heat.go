@@ -152,17 +152,35 @@ func (h *heat) picture(table string) *Picture {
 	for _, r := range rows {
 		p.Rows = append(p.Rows, HeatRow{Key: instances.Value{Value: r.key}.Text(), Many: r.many})
 	}
+	rowOf := func(key row.Value) int {
+		i, found := slices.BinarySearchFunc(rows, key, func(r point, key row.Value) int { return compare(r.key, key) })
+		if !found {
+			i = max(i-1, 0)
+		}
+		return i
+	}
 	for i := range h.times {
 		reads, writes := []float32{}, []float32{}
 		if at := slices.IndexFunc(history, func(s slice) bool { return s.number == h.first+i }); at >= 0 {
 			reads, writes = make([]float32, len(rows)), make([]float32, len(rows))
-			for _, x := range history[at].points {
-				to, found := slices.BinarySearchFunc(rows, x.key, func(r point, key row.Value) int { return compare(r.key, key) })
-				if !found {
-					to = max(to-1, 0)
+			points := history[at].points
+			for j, x := range points {
+				covered := []int{rowOf(x.key)}
+				if x.many { // it reaches to the next point
+					end := len(rows)
+					if j+1 < len(points) {
+						end = rowOf(points[j+1].key)
+					}
+					for to := covered[0] + 1; to < end; to++ {
+						if rows[to].many {
+							covered = append(covered, to)
+						}
+					}
 				}
-				reads[to] += x.reads
-				writes[to] += x.writes
+				for _, to := range covered {
+					reads[to] += x.reads / float32(len(covered))
+					writes[to] += x.writes / float32(len(covered))
+				}
 			}
 		}
 		p.Reads, p.Writes = append(p.Reads, reads), append(p.Writes, writes)

@@ -53,6 +53,33 @@ func TestAHotKeyHasARowOfItsOwn(t *testing.T) {
 	}
 }
 
+// TestEvenLoadIsEven has each of 300 keys sampled at times, as a uniform load has.
+func TestEvenLoadIsEven(t *testing.T) {
+	h := heat{tables: map[string][]slice{}}
+	rng := rand.New(rand.NewPCG(5, 6))
+	for at := range int64(30) {
+		var keys []flagstone.LoadedKey
+		for k := range 300 {
+			if rng.IntN(3) == 0 {
+				keys = append(keys, loaded(fmt.Sprintf("key-%03d", k), 3, 0))
+			}
+		}
+		h.record(at, map[string][]flagstone.LoadedKey{"i/t": keys})
+	}
+	p := h.picture("i/t")
+	empty := 0
+	for _, column := range p.Reads {
+		for r, reads := range column {
+			if reads == 0 && p.Rows[r].Many {
+				empty++
+			}
+		}
+	}
+	if cells := len(p.Times) * len(p.Rows); empty > cells/20 {
+		t.Errorf("%d of %d cells are empty", empty, cells)
+	}
+}
+
 func TestHeatIsForgottenAndBounded(t *testing.T) {
 	h := heat{tables: map[string][]slice{}}
 	many := map[string][]flagstone.LoadedKey{"idle": {loaded("a", 0, heatLeast/2)}}

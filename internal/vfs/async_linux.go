@@ -128,7 +128,11 @@ func (a *AsyncReads) begin() {
 	}
 	// Where io_getevents is refused, as a filter of system calls may do, no read must wait for it.
 	var now unix.Timespec
-	if _, _, e := unix.Syscall6(unix.SYS_IO_GETEVENTS, a.context, 0, 0, 0, uintptr(unsafe.Pointer(&now)), 0); e != 0 {
+	refused := unix.EINTR
+	for refused == unix.EINTR { // a signal to the thread, which the runtime sends now and then
+		_, _, refused = unix.Syscall6(unix.SYS_IO_GETEVENTS, a.context, 0, 0, 0, uintptr(unsafe.Pointer(&now)), 0)
+	}
+	if refused != 0 {
 		_, _, _ = unix.Syscall(unix.SYS_IO_DESTROY, a.context, 0, 0)
 		return
 	}

@@ -8,10 +8,10 @@ const every = 64; // the engine times one operation in so many
 const pictures = []; // {at: seconds, figures: by store}, the newest last
 const listeners = new Set();
 
-// start reads the figures for as long as the page is there.
-export function start() {
+// start reads the figures until signal ends it.
+export function start(signal) {
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => { for (const f of listeners) f(); });
-  live(new AbortController().signal, step, async () => {
+  live(signal, step, async () => {
     const figures = await ask('GET figures');
     pictures.push({ at: Date.now() / 1000, figures });
     if (pictures.length > kept) pictures.shift();

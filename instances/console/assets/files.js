@@ -83,8 +83,8 @@ export function files({ main, signal, instance, name, at }) {
   let turnsLeft = 0;
   live(signal, 1000, async () => {
     if (replaying || (!recording && turnsLeft-- > 0)) return;
-    turnsLeft = 2; // every three seconds, unless it is recorded
     const [found, recent] = await Promise.all([ask('GET files', at), ask('GET feed')]);
+    turnsLeft = 2; // every three seconds, unless it is recorded
     if (replaying || signal.aborted) return;
     const frame = { now_millis: recent.now_millis, files: found, running: recent.running.filter(e => e.table === full) };
     if (recording) {

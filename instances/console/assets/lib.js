@@ -62,8 +62,11 @@ export async function begin(code) {
 
 // end ends the session.
 export async function end() {
+  const ended = token;
+  token = null;
   sessionStorage.removeItem('token');
-  await fetch('session', { method: 'DELETE', headers: { Authorization: `Bearer ${token}` } });
+  const answer = await fetch('session', { method: 'DELETE', headers: { Authorization: `Bearer ${ended}` } });
+  if (!answer.ok && answer.status !== 401) throw new Error(answer.statusText);
 }
 
 // ask does an operation of the administration port, and returns its answer. With typed, numbers are {number: text}, since

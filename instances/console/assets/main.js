@@ -8,9 +8,11 @@ import { activity } from './activity.js';
 
 const pages = { '': ['Overview', overview], tables: ['Tables', tables], activity: ['Activity', activity] };
 const main = document.getElementById('main');
-let leave = new AbortController();
+let leave = new AbortController(); // of the present page
+const whole = new AbortController(); // of the session
 
 function show() {
+  if (whole.signal.aborted) return;
   leave.abort();
   leave = new AbortController();
   let page = '', parts = [];
@@ -28,6 +30,7 @@ function show() {
 
 function over(why) {
   leave.abort();
+  whole.abort();
   document.getElementById('state').textContent = '';
   main.replaceChildren(h('h1', {}, 'No session'), h('p', {}, why), h('p', {}, 'Run ', h('code', {}, 'flagstone console'), ' on the machine of the server, and open the link that it prints.'));
 }
@@ -42,8 +45,12 @@ document.getElementById('theme').addEventListener('click', () => {
 if (theme()) document.documentElement.dataset.theme = theme();
 document.querySelector('.skip').addEventListener('click', () => main.focus());
 document.getElementById('end').addEventListener('click', async () => {
-  try { await end(); } catch { /* it has ended, or will */ }
   over('You have ended it.');
+  try {
+    await end();
+  } catch {
+    over('The server did not answer: the session may still be open. "flagstone console --end" ends it.');
+  }
 });
 addEventListener('over', event => over(event.detail));
 addEventListener('keydown', event => {
@@ -67,7 +74,7 @@ async function enter() {
     over(error.message);
     return;
   }
-  figures.start();
+  figures.start(whole.signal);
   show();
 }
 

@@ -1,5 +1,5 @@
 // The rows of a table: pages of a range, versions, filters, and changes of a row, under the rules of the endpoint.
-import { action, ask, field, h, moment, once, Raw, saying, set, table } from './lib.js';
+import { action, ask, field, h, moment, once, Raw, saying, SessionOver, set, table } from './lib.js';
 
 const kinds = ['string', 'integer', 'double', 'boolean', 'binary'];
 
@@ -25,7 +25,7 @@ export function rows({ main, signal, instance, name }) {
   const form = h('form'), said = saying(), list = h('div');
   const more = h('button', { type: 'button', hidden: true }, 'Next page'), add = h('button', { type: 'button', hidden: true, click: () => edit() }, 'New row');
   main.append(form, said, list, h('p', {}, more, ' ', add));
-  let key, query, place; // place is where the page begins
+  let key, query, place, newest = 0; // place is where the page begins, newest the number of the last request
   once(signal, async () => {
     ({ key } = await ask('GET table', { instance, table: name }));
     const get = form.elements;
@@ -50,8 +50,10 @@ export function rows({ main, signal, instance, name }) {
   });
 
   async function read(next) {
-    place = next;
+    const number = ++newest;
     const page = await ask('POST rows', { instance }, { typed: true, body: { ...query, next: next?.map(v => typeOf(v) === 'string' ? v : valueOf(typeOf(v), textOf(v))) } });
+    if (number !== newest) return '';
+    place = next;
     set(list, table('Rows', [
       ...key.map((k, i) => [k.name, r => i === 0 ? h('button', { type: 'button' , 'data-row': page.rows.indexOf(r) }, textOf(r.key[i].value)) : textOf(r.key[i].value)]),
       ['columns', r => summary(r.columns)],
@@ -72,7 +74,12 @@ export function rows({ main, signal, instance, name }) {
     const change = async (kindOf, rest) => {
       const done = await ask('POST change', { instance }, { typed: true, body: { table: name, kind: kindOf, key: keys.map(k => k.querySelector('input').value), ...rest } });
       done?.forEach((k, i) => { keys[i].querySelector('input').value = textOf(k.value); });
-      read(place).catch(error => { said.textContent = error.message; }); // the row was changed nevertheless
+      try {
+        said.textContent = await read(place);
+      } catch (error) { // the row was changed nevertheless
+        if (error instanceof SessionOver) throw error;
+        said.textContent = error.message;
+      }
     };
     const fresh = async () => {
       const page = await ask('POST rows', { instance }, { typed: true, body: { table: name, prefix: keys.map(k => k.querySelector('input').value), max_versions: 100 } });
