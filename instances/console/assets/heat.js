@@ -79,6 +79,7 @@ export function heat({ main, signal, at }) {
   });
   kind.addEventListener('change', () => picture && draw());
   addEventListener('resize', () => picture && draw(), { signal });
+  matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => picture && draw(), { signal });
   live(signal, 5000, async () => {
     picture = await ask('GET heat', at);
     draw();
