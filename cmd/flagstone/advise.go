@@ -9,7 +9,7 @@ import (
 
 type adviseCommand struct {
 	at
-	Table    string `arg:"" help:"The table."`
+	Table    string `arg:"" predictor:"table" help:"The table."`
 	Instance string `default:"demo" env:"FLAGSTONE_INSTANCE" help:"Its instance."`
 	Rows     int    `default:"2000" help:"About how many rows to look at, 100000 at most."`
 	JSON     bool   `name:"json" help:"Print the report as JSON."`

@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"encoding/xml"
 	"errors"
 	"fmt"
 	"os"
@@ -123,15 +124,11 @@ func treeSVG(table string, files []instances.File) string {
 	return b.String() + "</svg>\n"
 }
 
-// escapeXML makes text fit for XML; what it has no character for becomes a question mark.
+// escapeXML makes text fit for XML.
 func escapeXML(text string) string {
-	text = strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0xFFFE || r == 0xFFFF {
-			return '?'
-		}
-		return r
-	}, strings.ToValidUTF8(text, "?"))
-	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&quot;").Replace(text)
+	var b strings.Builder
+	_ = xml.EscapeText(&b, []byte(text)) // a builder takes all
+	return b.String()
 }
 
 // keyLine writes a key, or the beginning of one, as people read it.

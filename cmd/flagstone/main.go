@@ -16,6 +16,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,6 +29,8 @@ import (
 
 	"github.com/alecthomas/kong"
 	kongcompletion "github.com/jotaen/kong-completion"
+
+	"github.com/flagstone-db/flagstone/instances"
 )
 
 // commands is the command line.
@@ -102,7 +105,11 @@ func run(ctx context.Context, args []string, c *output, options ...kong.Option) 
 			return 2
 		}
 	}
-	kongcompletion.Register(parser) // answers a shell that asks for completions, and ends
+	// This answers a shell that asks for completions, and ends.
+	kongcompletion.Register(parser, predictTables(ctx, cmp.Or(os.Getenv("FLAGSTONE_DIR"), "./flagstone-data"), cmp.Or(os.Getenv("FLAGSTONE_INSTANCE"), instances.DefaultName)))
+	if exited >= 0 {
+		return exited
+	}
 	parsed, err := parser.Parse(args)
 	if exited >= 0 { // --help was given
 		return exited

@@ -29,7 +29,7 @@ func (partitionCommand) Help() string {
 // ofTable names a table.
 type ofTable struct {
 	at
-	Table    string `arg:"" help:"The table."`
+	Table    string `arg:"" predictor:"table" help:"The table."`
 	Instance string `default:"demo" env:"FLAGSTONE_INSTANCE" help:"Its instance."`
 }
 

@@ -14,8 +14,10 @@ import (
 	"syscall"
 
 	"github.com/alecthomas/kong"
+	kongcompletion "github.com/jotaen/kong-completion"
 	"github.com/mattn/go-shellwords"
 	"github.com/peterh/liner"
+	"github.com/posener/complete"
 
 	"github.com/flagstone-db/flagstone/instances/admin"
 )
@@ -188,49 +190,36 @@ func (k completer) candidates(words []string, last string) (names []string) {
 	if err != nil {
 		return nil
 	}
-	node, given := parser.Model.Node, 0
-	for _, word := range words {
-		i := slices.IndexFunc(node.Children, func(child *kong.Node) bool { return child.Name == word })
-		switch {
-		case i >= 0 && given == 0:
-			node = node.Children[i]
-		case !strings.HasPrefix(word, "-"):
-			given++
-		}
+	command, err := kongcompletion.Command(parser, predictTables(k.ctx, k.shell.Dir, k.shell.Instance))
+	if err != nil {
+		return nil
 	}
-	for _, child := range node.Children {
-		if given == 0 {
-			names = append(names, child.Name)
-		}
+	asked := complete.Args{All: append(slices.Clone(words), last), Completed: words, Last: last}
+	if len(words) > 0 {
+		asked.LastCompleted = words[len(words)-1]
+	} else {
+		names = []string{"use", "help", "exit"}
 	}
-	if len(words) == 0 {
-		names = append(names, "use", "help", "exit")
-	}
-	if strings.HasPrefix(last, "-") {
-		for _, flag := range node.Flags {
-			names = append(names, "--"+flag.Name)
-		}
-	}
-	if given < len(node.Positional) && node.Positional[given].Name == "table" {
-		names = append(names, k.tables()...)
-	}
+	names = append(names, command.Predict(asked)...)
 	slices.Sort(names)
 	return names
 }
 
-// tables are the names of the instance's tables, none without a server.
-func (k completer) tables() (names []string) {
-	client, err := admin.Connect(k.ctx, k.shell.Dir)
-	if err != nil {
-		return nil
-	}
-	defer client.Close()
-	list, err := client.Tables(k.ctx, k.shell.Instance)
-	if err != nil {
-		return nil
-	}
-	for _, t := range list {
-		names = append(names, t.Name)
-	}
-	return names
+// predictTables completes arguments with predictor:"table" by the names of an instance's tables, if a server runs.
+func predictTables(ctx context.Context, dir, instance string) kongcompletion.Option {
+	return kongcompletion.WithPredictor("table", complete.PredictFunc(func(complete.Args) (names []string) {
+		client, err := admin.Connect(ctx, dir)
+		if err != nil {
+			return nil
+		}
+		defer client.Close()
+		list, err := client.Tables(ctx, instance)
+		if err != nil {
+			return nil
+		}
+		for _, t := range list {
+			names = append(names, t.Name)
+		}
+		return names
+	}))
 }

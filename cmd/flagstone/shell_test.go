@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -61,13 +62,21 @@ func TestAShellCompletes(t *testing.T) {
 	follow(t, dir, []step{{"table create orders --key k:string", ""}, {"table create other --key k:string", ""}})
 	s := &shellCommand{inInstance{at{dir}, "demo"}}
 	for line, want := range map[string]string{
-		"tab": "table", "table cr": "create", "table compact ord": "orders", "get o": "orders other", "scan orders --rev": "", "get orders --ver": "--versions",
-		"get --js": "--json", "us": "use", "exi": "exit", "nothing ": "", "get orders o": "", "partition ": "list merge split",
+		"tab": "table", "table cr": "create", "table compact ord": "orders", "get o": "orders other", "scan orders --rev": "", "get orders --ver": "--version --versions",
+		"get --js": "--json", "us": "use", "exi": "exit", "get orders o": "", "partition ": "list merge split",
 	} {
 		head, completions, tail := completer{s, context.Background()}.complete(line+" more", len(line))
 		got := strings.Join(strings.Fields(strings.Join(completions, "")), " ")
 		if got != want || head != line[:strings.LastIndex(line, " ")+1] || tail != " more" {
 			t.Errorf("%q is completed by %q between %q and %q; want %q", line, got, head, tail, want)
 		}
+	}
+	// The shell of the system asks by an environment variable.
+	t.Setenv("FLAGSTONE_DIR", dir)
+	t.Setenv("COMP_LINE", "flagstone get o")
+	t.Setenv("COMP_POINT", "15")
+	status, out, errOut := command(t, "flagstone", "o", "get")
+	if names := strings.Fields(out); status != 0 || errOut != "" || !slices.Contains(names, "orders") || !slices.Contains(names, "other") {
+		t.Errorf("status %d, %q, %q", status, out, errOut)
 	}
 }

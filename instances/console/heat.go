@@ -18,8 +18,6 @@ const (
 	heatTables = 32
 	// heatPoints is about half of the most points of a slice, heatRows of the most rows of a picture.
 	heatPoints, heatRows = 16, 32
-	// heatLeast is the capacity units per second below which a table counts as idle.
-	heatLeast = 0.05
 )
 
 // heat is which partition keys were used, over time.
@@ -69,9 +67,7 @@ func (h *heat) record(now int64, keys map[string][]flagstone.LoadedKey) {
 			p.many = len(p.key.Bytes()) < len(k.Key.Bytes()) // others may begin so, too
 			b.points, b.load = append(b.points, p), b.load+p.load()
 		}
-		if b.load >= heatLeast {
-			tables = append(tables, b)
-		}
+		tables = append(tables, b)
 	}
 	slices.SortFunc(tables, func(a, b busy) int { return cmp.Or(cmp.Compare(b.load, a.load), cmp.Compare(a.name, b.name)) })
 	for _, t := range tables[:min(len(tables), heatTables)] {
@@ -125,6 +121,7 @@ func gather(points []point, n int) (joined []point) {
 // Picture is the load of a table by time and key.
 type Picture struct {
 	StepSeconds float64   `json:"step_seconds"`
+	Slots       int       `json:"slots"` // the most columns that there can be
 	Times       []int64   `json:"times"` // of its columns, in milliseconds
 	Rows        []HeatRow `json:"rows"`  // in key order
 	// Reads and Writes are capacity units per second, by column and row. A column is empty while the table was idle.
@@ -140,50 +137,57 @@ type HeatRow struct {
 
 // picture shows a table. Its rows have about the same load, and a key with more has one of its own.
 func (h *heat) picture(table string) *Picture {
-	p := &Picture{StepSeconds: heatStep.Seconds(), Times: append([]int64{}, h.times...), Rows: []HeatRow{}}
+	p := &Picture{StepSeconds: heatStep.Seconds(), Slots: heatSlices, Times: append([]int64{}, h.times...), Rows: []HeatRow{}}
 	history := h.tables[table]
 	var all []point
 	for _, s := range history {
 		all = append(all, s.points...)
 	}
-	compare := func(a, b row.Value) int { return instances.CompareKeys([]row.Value{a}, []row.Value{b}) }
-	slices.SortStableFunc(all, func(a, b point) int { return compare(a.key, b.key) })
+	slices.SortStableFunc(all, func(a, b point) int { return compareValues(a.key, b.key) })
 	rows := gather(all, heatRows)
 	for _, r := range rows {
 		p.Rows = append(p.Rows, HeatRow{Key: instances.Value{Value: r.key}.Text(), Many: r.many})
 	}
-	rowOf := func(key row.Value) int {
-		i, found := slices.BinarySearchFunc(rows, key, func(r point, key row.Value) int { return compare(r.key, key) })
-		if !found {
-			i = max(i-1, 0)
-		}
-		return i
-	}
 	for i := range h.times {
 		reads, writes := []float32{}, []float32{}
 		if at := slices.IndexFunc(history, func(s slice) bool { return s.number == h.first+i }); at >= 0 {
-			reads, writes = make([]float32, len(rows)), make([]float32, len(rows))
-			points := history[at].points
-			for j, x := range points {
-				covered := []int{rowOf(x.key)}
-				if x.many { // it reaches to the next point
-					end := len(rows)
-					if j+1 < len(points) {
-						end = rowOf(points[j+1].key)
-					}
-					for to := covered[0] + 1; to < end; to++ {
-						if rows[to].many {
-							covered = append(covered, to)
-						}
-					}
-				}
-				for _, to := range covered {
-					reads[to] += x.reads / float32(len(covered))
-					writes[to] += x.writes / float32(len(covered))
-				}
-			}
+			reads, writes = history[at].over(rows)
 		}
 		p.Reads, p.Writes = append(p.Reads, reads), append(p.Writes, writes)
 	}
 	return p
 }
+
+// over spreads the load over rows: that of a key is in its row, and that of several keys is divided evenly between the
+// rows of several keys up to that of the next point.
+func (s *slice) over(rows []point) (reads, writes []float32) {
+	reads, writes = make([]float32, len(rows)), make([]float32, len(rows))
+	for i, x := range s.points {
+		first, end := rowOf(rows, x.key), len(rows)
+		if i+1 < len(s.points) {
+			end = rowOf(rows, s.points[i+1].key)
+		}
+		covered := []int{first}
+		for to := first + 1; x.many && to < end; to++ {
+			if rows[to].many {
+				covered = append(covered, to)
+			}
+		}
+		for _, to := range covered {
+			reads[to] += x.reads / float32(len(covered))
+			writes[to] += x.writes / float32(len(covered))
+		}
+	}
+	return reads, writes
+}
+
+// rowOf is the number of the row that a key is in.
+func rowOf(rows []point, key row.Value) int {
+	i, found := slices.BinarySearchFunc(rows, key, func(r point, key row.Value) int { return compareValues(r.key, key) })
+	if !found {
+		i = max(i-1, 0)
+	}
+	return i
+}
+
+func compareValues(a, b row.Value) int { return instances.CompareKeys([]row.Value{a}, []row.Value{b}) }

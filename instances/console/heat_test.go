@@ -82,7 +82,7 @@ func TestEvenLoadIsEven(t *testing.T) {
 
 func TestHeatIsForgottenAndBounded(t *testing.T) {
 	h := heat{tables: map[string][]slice{}}
-	many := map[string][]flagstone.LoadedKey{"idle": {loaded("a", 0, heatLeast/2)}}
+	many := map[string][]flagstone.LoadedKey{}
 	for i := range 3 * heatTables {
 		many[fmt.Sprint("t", i)] = []flagstone.LoadedKey{loaded(strings.Repeat("k", 1000), float64(1+i), 0)}
 	}

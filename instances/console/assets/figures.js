@@ -5,6 +5,9 @@ import { ask, h, live } from './lib.js';
 const step = 2000, kept = 150; // milliseconds, pictures
 const every = 64; // the engine times one operation in so many
 
+// operations is about how many operations a latency of the engine stands for.
+export const operations = latency => every * Object.values(latency.buckets).reduce((a, b) => a + b, 0);
+
 const pictures = []; // {at: seconds, figures: by store}, the newest last
 const listeners = new Set();
 
@@ -73,7 +76,7 @@ function resolved(name) {
   return getComputedStyle(probe).color;
 }
 
-// chart is a figure with lines. lines are [name, values(), format]. It is drawn anew when draw is called.
+// chart is a figure with lines, which are [name, values()]. draw draws it anew.
 export function chart(title, lines, format) {
   const figure = h('figure', {}, h('figcaption', {}, title));
   const colors = ['--accent', '--second', '--third'];
@@ -98,5 +101,3 @@ export function chart(title, lines, format) {
   new ResizeObserver(draw).observe(figure);
   return { figure, draw };
 }
-
-export { resolved };

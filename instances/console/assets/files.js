@@ -1,5 +1,6 @@
 // The LSM tree of a table as it is, and as it was in a recording: levels, files over the key range, and what runs.
-import { action, ask, bytes, count, duration, field, h, live, moment, saying, set, svg, table, tiles } from './lib.js';
+import { action, ask, bytes, count, field, h, live, moment, saying, set, svg, table, tiles } from './lib.js';
+import { jobs } from './activity.js';
 
 const lane = 18, gap = 26, left = 70, wide = 1000; // of the picture, in its own units
 
@@ -69,10 +70,7 @@ export function files({ main, signal, instance, name, at }) {
     ]));
     const busy = new Set(frame.running.filter(e => e.kind === 'compaction').flatMap(e => [e.level, e.output]));
     set(tree, draw(frame.files, levels, busy));
-    set(running, table('Running now', [
-      ['what', e => e.kind + (e.reason ? ` (${e.reason})` : '')], ['level', e => e.kind === 'compaction' ? `${e.level} to ${e.output}` : 'memtables to 0'],
-      ['takes', e => bytes(e.input ?? 0), true], ['since', e => duration(Math.max(0, frame.now_millis - e.at_millis) * 1e6), true],
-    ], frame.running, 'Nothing runs.'));
+    set(running, jobs(frame.running));
     const shown = frame.files.slice(0, 500);
     set(list, table('Files', [
       ['level', f => f.level, true], ['number', f => f.number, true], ['partition', f => f.partition, true], ['size', f => bytes(f.bytes), true], ['rows', f => count(f.rows), true],

@@ -1,7 +1,7 @@
 // The heat map: which partition keys were read and written over the last half hour. Time goes to the right, keys go down.
 import { ask, clock, count, h, live, set, table } from './lib.js';
 
-const slots = 180, gutter = 130; // columns of the picture; its left margin, in pixels
+const gutter = 130; // left margin of the picture, in pixels
 
 const shortened = key => key === '' ? '""' : key.length > 24 ? `${key.slice(0, 23)}…` : key;
 
@@ -9,7 +9,7 @@ export function heat({ main, signal, at }) {
   const canvas = h('canvas', { class: 'heat', tabindex: 0, role: 'img', 'aria-label': 'Load by time and key. The arrow keys move over it; the text below says what is there. The table lists the last column.' });
   const said = h('p', { class: 'said', role: 'status' }), hottest = h('div'), none = h('p', { class: 'soft' });
   const kind = h('select', { name: 'kind' }, [['both', 'reads and writes'], ['reads', 'reads'], ['writes', 'writes']].map(([value, text]) => h('option', { value }, text)));
-  const axis = h('p', { class: 'axis' }, h('span', {}, '30 minutes ago'), h('span', {}, 'now'));
+  const axis = h('p', { class: 'axis' }, h('span'), h('span', {}, 'now'));
   main.append(h('form', { submit: e => e.preventDefault() }, h('label', {}, 'Show', kind)), none, canvas, axis, said,
     h('p', { class: 'soft' }, 'The brighter, the more capacity units per second. The load of a partition is an average of about half a minute, spread over the keys of a random sample of its operations. A row of the picture is a key, or a range of keys; a key with much load has one of its own.'),
     h('h2', {}, 'Now, the busiest first'), hottest);
@@ -43,7 +43,7 @@ export function heat({ main, signal, at }) {
     }
     let highest = 0;
     for (let c = 0; c < columns; c++) for (let r = 0; r < lines; r++) highest = Math.max(highest, value(c, r));
-    const first = slots - columns, column = c => left + Math.floor((first + c) * (width - left) / slots);
+    const { slots } = picture, first = slots - columns, column = c => left + Math.floor((first + c) * (width - left) / slots);
     for (let c = 0; c < columns; c++) {
       for (let r = 0; r < lines; r++) {
         const v = value(c, r);
@@ -68,7 +68,7 @@ export function heat({ main, signal, at }) {
   canvas.addEventListener('pointermove', event => {
     if (!picture?.rows.length) return;
     const box = canvas.getBoundingClientRect();
-    point(Math.floor((event.clientX - box.left - gutter) / (box.width - gutter) * slots) - (slots - picture.times.length), Math.floor((event.clientY - box.top) / box.height * picture.rows.length));
+    point(Math.floor((event.clientX - box.left - gutter) / (box.width - gutter) * picture.slots) - (picture.slots - picture.times.length), Math.floor((event.clientY - box.top) / box.height * picture.rows.length));
   });
   canvas.addEventListener('keydown', event => {
     const move = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key];
@@ -82,6 +82,7 @@ export function heat({ main, signal, at }) {
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => picture && draw(), { signal });
   live(signal, 5000, async () => {
     picture = await ask('GET heat', at);
+    axis.firstChild.textContent = `${picture.slots * picture.step_seconds / 60} minutes ago`;
     draw();
     const last = picture.times.length - 1;
     const busy = picture.rows.map((_, row) => row).filter(row => last >= 0 && picture.reads[last][row] + picture.writes[last][row] > 0)

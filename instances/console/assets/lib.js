@@ -71,10 +71,10 @@ export async function end() {
 
 // ask does an operation of the administration port, and returns its answer. With typed, numbers are {number: text}, since
 // 5 and 5.0 are values of different types, and JavaScript has no integers beyond 2^53.
-export async function ask(operation, query, { body, typed, signal } = {}) {
+export async function ask(operation, query, { body, typed } = {}) {
   const [method, path] = operation.split(' ');
   const answer = await fetch(`api/${path}?${new URLSearchParams(query ?? {})}`, {
-    method, signal, headers: { Authorization: `Bearer ${token}` }, body: body === undefined ? undefined : encode(body),
+    method, headers: { Authorization: `Bearer ${token}` }, body: body === undefined ? undefined : encode(body),
   });
   if (answer.status === 401) throw new SessionOver('The session is over.');
   const text = await answer.text();

@@ -1,6 +1,6 @@
 // The stores, as a whole.
 import { ask, bytes, count, duration, h, live, moment, set, share, table, tiles } from './lib.js';
-import { chart, follow, latest, rates } from './figures.js';
+import { chart, follow, latest, operations, rates } from './figures.js';
 import { jobs } from './activity.js';
 
 export function overview({ main, signal }) {
@@ -28,9 +28,9 @@ function store(kind) {
   const of = p => p.figures[kind];
   const facts = h('div');
   const sum = (f, m) => (m?.Tables ?? []).reduce((total, t) => total + f(t), 0);
-  const timed = name => m => 64 * sum(t => Object.values(t[name].buckets).reduce((a, b) => a + b, 0), m);
+  const done = name => m => sum(t => operations(t[name]), m);
   const charts = [
-    chart('Operations per second', [['gets', () => rates(p => timed('Gets')(of(p)))], ['updates', () => rates(p => timed('Updates')(of(p)))]], count),
+    chart('Operations per second', [['gets', () => rates(p => done('Gets')(of(p)))], ['updates', () => rates(p => done('Updates')(of(p)))]], count),
     chart('Bytes written per second', [['log', () => rates(p => of(p)?.LogBytes)], ['flushes', () => rates(p => of(p)?.FlushedBytes)], ['compactions', () => rates(p => of(p)?.CompactedOut)]], bytes),
   ];
   return {
