@@ -241,7 +241,7 @@ func (w *worker) loop(start time.Time, first, count, step uint64, limit time.Dur
 	return nil
 }
 
-// run drives the phase's operations and notes what came of it.
+// run drives the phase's operations and adds what came of it to that of earlier runs.
 func (p *phase) run(n int, first, count uint64, limit time.Duration, op operation) error {
 	elapsed, stopped, err := p.e.drive(n, first, count, limit, op)
 	if err != nil {
@@ -252,21 +252,18 @@ func (p *phase) run(n int, first, count uint64, limit time.Duration, op operatio
 	return nil
 }
 
-// take gathers what the workers counted.
+// take adds what the workers counted.
 func (p *phase) take(elapsed time.Duration, team []*worker) {
-	var kinds [2]Histogram
-	var units int64
-	for _, w := range team {
-		for k := range kinds {
-			kinds[k].Merge(&w.hists[k])
-		}
-		units += w.units
-	}
-	p.kinds = kinds
-	all := kinds[0]
-	all.Merge(&kinds[1])
 	f := &p.figure
-	f.Ops, f.Seconds = units, elapsed.Seconds()
+	for _, w := range team {
+		for k := range p.kinds {
+			p.kinds[k].Merge(&w.hists[k])
+		}
+		f.Ops += w.units
+	}
+	f.Seconds += elapsed.Seconds()
+	all := p.kinds[0]
+	all.Merge(&p.kinds[1])
 	f.quantiles(&all)
 	// Allocations are the operations', not those of the settling after them.
 	p.after = usageNow()

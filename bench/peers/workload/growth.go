@@ -2,7 +2,9 @@ package workload
 
 // This file measures how cost grows with the data: one store that is loaded, overwritten, updated
 // and read, within a memory that stays the same while the data of the next run is several times
-// larger. Nothing is compacted by hand: reads meet what the writes left.
+// larger. Nothing is compacted by hand: reads meet what the writes left. An engine may merge for the
+// reads while these run, so they are measured twice: right behind the writes, and once it merges
+// no more.
 
 import (
 	"math"
@@ -57,27 +59,65 @@ func runGrowth(e *env) error {
 	anywhere := func(w *worker, _ uint64) (int, error) {
 		return w.scan(w.maker.keyOf(uint64(w.random.below(count))), rowstore.Query{}, 0, 100, nil)
 	}
-	for _, phase := range []struct {
-		name string
-		n    int
-		op   operation
-	}{{"get-g1", 1, getAllOp(count)}, {"get-g8", n, getAllOp(count)}, {"range100", 1, anywhere}, {"mixed", n, mixed(e, first)}} {
-		restore := e.processors(phase.n)
-		if _, _, err := e.drive(phase.n, 0, 0, seconds(e.ReadSeconds/3), phase.op); err != nil {
+	gets := getAllOp(count)
+	measure := func(name string, n int, op operation) error {
+		defer e.processors(n)()
+		if _, _, err := e.drive(n, 0, 0, seconds(e.ReadSeconds/3), op); err != nil {
 			return err
 		}
-		p := e.begin(phase.name, "rows")
+		p := e.begin(name, "rows")
 		lines := newTimelines(n)
-		if err := p.run(phase.n, 1<<27, 0, seconds(e.ReadSeconds), lines.count(phase.op)); err != nil {
+		if err := p.run(n, 1<<27, 0, seconds(e.ReadSeconds), lines.count(op)); err != nil {
 			return err
 		}
-		restore()
 		p.figure.Timeline = lines.sum()
-		if err := p.end(); err != nil {
-			return err
+		return p.end()
+	}
+	reads := func(suffix string) error {
+		for _, r := range []struct {
+			name string
+			n    int
+			op   operation
+		}{{"get-g1", 1, gets}, {"get-g8", n, gets}, {"range100", 1, anywhere}} {
+			if err := measure(r.name+suffix, r.n, r.op); err != nil {
+				return err
+			}
 		}
+		return nil
+	}
+	if err := reads(""); err != nil {
+		return err
+	}
+	if err := e.readUntilMerged(gets); err != nil {
+		return err
+	}
+	if err := reads("-merged"); err != nil {
+		return err
+	}
+	if err := measure("mixed", n, mixed(e, first)); err != nil {
+		return err
 	}
 	return e.checkWritten()
+}
+
+// readUntilMerged gets rows until a third of a read phase passes in which less than a hundredth of the
+// store is written: until the engine has merged what these reads made it merge.
+func (e *env) readUntilMerged(gets operation) error {
+	n := e.spec.Threads
+	defer e.processors(n)()
+	p := e.begin("get-until-merged", "rows")
+	lines := newTimelines(n)
+	for begun := time.Now(); time.Since(begun) < seconds(e.LimitSeconds); {
+		before := usageNow().written
+		if err := p.run(n, 1<<27, 0, seconds(e.ReadSeconds/3), lines.count(gets)); err != nil {
+			return err
+		}
+		if taken, _ := e.space(); p.after.written-before < taken/100 {
+			break
+		}
+	}
+	p.figure.Timeline = lines.sum()
+	return p.end()
 }
 
 // timelines count what each worker does in each second.
