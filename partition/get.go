@@ -34,8 +34,17 @@ type Getter struct {
 	found []memtable.Place // the row's places in the memtables that hold it, newest first
 
 	files    []*tablefiles.File // of filesOf
+	started  []started
+	older    int // above 0: lately, gets went on to older files more often than started reads were in vain
 	memories reused[memtable.Iterator]
 	tables   reused[sstable.Iterator]
+}
+
+// started is a table file, by its place in Getter.files, whose block with the row is read while newer ones are looked at.
+type started struct {
+	file   int
+	it     *sstable.Iterator
+	needed bool
 }
 
 // pinned is a reader's pin of a tree.
@@ -213,6 +222,10 @@ func (g *Getter) Unpin() {
 	}
 	clear(g.files)
 	g.files = g.files[:0]
+	if len(g.started) > 0 {
+		clear(g.started)
+		g.started = g.started[:0]
+	}
 	if len(g.sources) > 0 {
 		g.sources, g.known = g.sources[:0], false
 		g.merge.Reset(nil)
@@ -259,7 +272,8 @@ func (g *Getter) collect(key []byte, hash, seq uint64) error {
 			continue
 		}
 		held := len(g.sources)
-		if done, err = g.collectFile(f, key, hash, seq); err != nil {
+		var it *sstable.Iterator
+		if it, done, err = g.collectFile(n, key, hash, seq); err != nil {
 			break
 		}
 		if len(g.sources) > held {
@@ -269,7 +283,7 @@ func (g *Getter) collect(key []byte, hash, seq uint64) error {
 			case newer >= 0:
 				lost += cost
 			}
-			newer, cost = n, lookCost(g.tables.values[g.tables.used-1])
+			newer, cost = n, lookCost(it)
 		}
 		if done {
 			break
@@ -279,6 +293,9 @@ func (g *Getter) collect(key []byte, hash, seq uint64) error {
 		}
 	}
 	g.tree.lose(hash, lost)
+	if len(g.started) > 0 || g.older < 0 {
+		g.learn(len(g.sources) - len(g.found))
+	}
 	return err
 }
 
@@ -298,20 +315,75 @@ func (g *Getter) filesOf(runs [][]*tablefiles.File, key []byte, hash uint64) []*
 	return g.files
 }
 
-// collectFile adds the row from a table file that has the key in its range, if the file holds it.
-// done says that older runs do not matter.
-func (g *Getter) collectFile(f *tablefiles.File, key []byte, hash, seq uint64) (done bool, err error) {
-	r, err := f.Reader()
-	if err != nil || !r.MayContain(hash) {
-		return false, err
+// collectFile adds the row from table file n of Getter.files, which has the key in its range, if the file holds it. done
+// says that older runs do not matter. The iterator is the one that looked, nil if none did.
+func (g *Getter) collectFile(n int, key []byte, hash, seq uint64) (it *sstable.Iterator, done bool, err error) {
+	if it = g.startedAt(n); it == nil {
+		r, err := g.files[n].Reader()
+		if err != nil || !r.MayContain(hash) {
+			return nil, false, err
+		}
+		it = g.tables.take()
+		it.Init(r, sstable.IterOptions{})
+		if len(g.started) == 0 && g.older >= 0 && r.Far(key) {
+			g.startOlder(n, r, key, hash)
+		}
 	}
-	it := g.tables.take()
-	it.Init(r, sstable.IterOptions{})
 	if !it.SeekRowExact(key) {
-		return false, it.Error()
+		return it, false, it.Error()
 	}
 	done = g.add(it, seq)
-	return done, it.Error()
+	return it, done, it.Error()
+}
+
+// startedAt returns the iterator that reads a block of file n already, nil if there is none.
+func (g *Getter) startedAt(n int) *sstable.Iterator {
+	for i := range g.started {
+		if s := &g.started[i]; s.file == n {
+			s.needed = true
+			return s.it
+		}
+	}
+	return nil
+}
+
+const (
+	// mostStarted bounds the blocks that a get begins to read before it knows that it needs them.
+	mostStarted = 4
+	// mostOlder bounds Getter.older, so that a change of what is read is soon noticed.
+	mostOlder = 32
+)
+
+// startOlder begins to read the blocks that the files below file n may hold of the row, which r reads. They would be read
+// when that was read from the device, one after the other. It ends at a file whose rows hide what is older.
+func (g *Getter) startOlder(n int, r *sstable.Reader, key []byte, hash uint64) {
+	for n++; n < len(g.files) && !r.HidesOlder() && len(g.started) < mostStarted; n++ {
+		f := g.files[n]
+		if f == nil || f.Opened() == nil || !f.Opened().MayContain(hash) {
+			continue
+		}
+		r = f.Opened()
+		it := g.tables.take()
+		it.Init(r, sstable.IterOptions{})
+		if it.StartRead(key) {
+			g.started = append(g.started, started{file: n, it: it})
+		} else {
+			it.Close() // always nil
+			g.tables.used--
+		}
+	}
+}
+
+// learn notes whether older files were needed, and which started reads were not.
+func (g *Getter) learn(tables int) {
+	if tables > 1 {
+		g.older = min(g.older+1, mostOlder)
+	}
+	for i := range g.started {
+		if !g.started[i].needed {
+			g.older = max(g.older-1, -mostOlder)
+		}
+	}
 }
 
 // source is a run that may hold the row.

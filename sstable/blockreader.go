@@ -129,6 +129,11 @@ func (b *blockReader) load(i int) error {
 	return b.fetch(i)
 }
 
+// start begins to read block i, which load will be asked for, and returns false if the device has not to be waited for.
+func (b *blockReader) start(i int) bool {
+	return (b.r.cached == nil || !b.r.cached.Holds(i)) && b.bytes.start(b.r.index.blockRange(i))
+}
+
 // refuse forgets the loaded block, and returns the error that says what is wrong with it.
 func (b *blockReader) refuse(what string) error {
 	from, _ := b.r.index.blockRange(b.number)

@@ -42,6 +42,7 @@ type fileBytes struct {
 	residency residency
 	prefetch  missPrefetch
 	scanned   scanLength
+	starter   vfs.Starter // the file; nil if it begins no reads
 }
 
 // corrupt returns the error that says what is wrong with the block or footer at an offset. It
@@ -65,6 +66,21 @@ func (f *fileBytes) readRange(buffer *[]byte, offset, n int64) ([]byte, error) {
 		return nil, fmt.Errorf("sstable: read %s at offset %d: %w", f.name, offset, err)
 	}
 	return b[offset-from : offset-from+n], nil
+}
+
+// startRange begins what readRange would do, and returns where the bytes will be; nil if it does not.
+func (f *fileBytes) startRange(buffer *[]byte, offset, n int64) (started vfs.Started, bytes []byte) {
+	from := offset / f.align * f.align
+	length := (offset + n - from + f.align - 1) / f.align * f.align
+	if f.starter == nil || length > vfs.MostStarted {
+		return nil, nil
+	}
+	b := resize(buffer, length)
+	started, ok := f.starter.StartRead(b, from)
+	if !ok {
+		return nil, nil
+	}
+	return started, b[offset-from : offset-from+n]
 }
 
 // resize makes *buffer n bytes long, with any content, aligned for direct files.
@@ -134,11 +150,12 @@ type byteReader struct {
 	end     int64 // where read-ahead ends in the file
 
 	scratch *scratch
-	held    []byte // from memory
-	window  []byte // the bytes that were read last, in scratch or held,
-	from    int64  // and where they lie in the file
-	ahead   int    // how many bytes to read ahead next
-	reads   int    // how many ranges were read
+	held    []byte      // from memory
+	window  []byte      // the bytes that were read last, in scratch or held,
+	from    int64       // and where they lie in the file
+	started vfs.Started // the read of the window while it is under way
+	ahead   int         // how many bytes to read ahead next
+	reads   int         // how many ranges were read
 	counts  Reads
 	called  bool // the scan read by calls
 	mapped  bool // the last range came through the mapping
@@ -185,6 +202,9 @@ func (b *byteReader) read(from, to, upTo int64) (stored []byte, err error) {
 		b.scratch = takeScratch()
 	}
 	b.mapped = false
+	if b.started != nil {
+		b.finish()
+	}
 	if b.inWindow(from, to) {
 		return b.readWindow(from, to, upTo)
 	}
@@ -205,6 +225,37 @@ func (b *byteReader) read(from, to, upTo int64) (stored []byte, err error) {
 		b.counts.Called++
 	}
 	return stored, err
+}
+
+// start begins to read the bytes [from, to), which read will be asked for, and returns false if the device has not to be
+// waited for. REQUIRES: nothing was read.
+func (b *byteReader) start(from, to int64) bool {
+	if b.scratch == nil {
+		b.scratch = takeScratch()
+	}
+	b.started, b.window = b.f.startRange(&b.scratch.stored, from, to-from)
+	b.from = from
+	return b.started != nil
+}
+
+// finish waits for what start began. It is a look at the device, also if the bytes have come meanwhile.
+func (b *byteReader) finish() {
+	r := &b.f.residency
+	began := r.now()
+	read := b.started.Wait()
+	now := r.now()
+	b.started = nil
+	if !read {
+		b.window = nil // what reads the bytes again counts that
+		return
+	}
+	if now-began > slowAccess {
+		b.counts.Far++
+	} else {
+		b.counts.Called++
+	}
+	r.missed()
+	b.f.prefetch.missed(b.from, now)
 }
 
 // peek fills p with the bytes before to, and returns false unless [from, to) is better read
@@ -287,6 +338,10 @@ func (b *byteReader) damaged(offset int64, what string) error {
 
 // free gives the memory back. The reader can go on.
 func (b *byteReader) free() {
+	if b.started != nil { // until its end the memory is not free
+		b.started.Wait()
+		b.started = nil
+	}
 	if b.scratch != nil {
 		b.scratch.give()
 		b.scratch, b.window = nil, nil

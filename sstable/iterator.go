@@ -100,6 +100,14 @@ func (it *Iterator) SeekRowExact(key []byte) bool {
 	return exact && it.setRow(g, i)
 }
 
+// StartRead begins to read the block that SeekRowExact needs for this key, for a caller that does something else before it
+// seeks there. It returns false if the device has not to be waited for. REQUIRES: the iterator was not used since Init.
+func (it *Iterator) StartRead(key []byte) bool {
+	x := it.blocks.index()
+	g := x.search(key)
+	return g >= 0 && it.blocks.start(x.firstBlock(g))
+}
+
 // SeekRowBefore positions on the last row whose key is below key.
 func (it *Iterator) SeekRowBefore(key []byte) bool {
 	g, i, _ := it.find(key, point)

@@ -34,6 +34,17 @@ const (
 // resident reports whether blocks probably lie in the page cache.
 func (p *residency) resident() bool { return p.misses.Load() == 0 }
 
+// missed notes that blocks had to be read from the device.
+func (p *residency) missed() { p.misses.Store(missStreak) }
+
+// now is the time now, 0 if nothing is measured.
+func (p *residency) now() time.Duration {
+	if p.elapsed == nil {
+		return 0
+	}
+	return p.elapsed()
+}
+
 // begin begins an access to a block. It returns 0 if the access is not measured.
 func (p *residency) begin(offset int64) time.Duration {
 	if p.elapsed == nil || offset>>12&3 != 0 && p.resident() {
@@ -50,7 +61,7 @@ func (p *residency) end(began time.Duration, n int64) (now time.Duration, slow b
 	}
 	now = p.elapsed()
 	if now-began > slowAccess+time.Duration(n/bytesPerNano) {
-		p.misses.Store(missStreak)
+		p.missed()
 		return now, true
 	}
 	if misses := p.misses.Load(); misses > 0 {

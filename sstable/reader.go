@@ -89,6 +89,9 @@ func Open(f vfs.File, opts ReaderOptions) (*Reader, error) {
 		// used up. Then the reader uses calls.
 		r.mapping, _ = f.Map(size)
 	}
+	if f.Alignment() > 1 { // it has direct reads
+		r.starter, _ = f.(vfs.Starter)
+	}
 	if opts.Elapsed != nil {
 		willNeed := f.WillNeed
 		if r.mapping != nil {
@@ -170,6 +173,20 @@ func (r *Reader) MayContain(hash uint64) bool { return r.filter.mayContain(hash)
 
 // Expect prefetches what MayContain looks at.
 func (r *Reader) Expect(hash uint64) { r.filter.expect(hash) }
+
+// Far reports whether the block that may hold a row with this key has probably to be read from the device, and
+// Iterator.StartRead can begin such reads.
+func (r *Reader) Far(key []byte) bool {
+	if r.starter == nil || r.residency.resident() {
+		return false
+	}
+	g := r.index.search(key)
+	return g >= 0 && (r.cached == nil || !r.cached.Holds(r.index.firstBlock(g)))
+}
+
+// HidesOlder reports whether most rows of the file probably hide what older files hold of them: it has more tombstones, of
+// rows or columns, than half as many as rows.
+func (r *Reader) HidesOlder() bool { return 2*r.props.Tombstones > r.props.Rows }
 
 // Mapped reports whether the file is mapped.
 func (r *Reader) Mapped() bool { return r.mapping != nil }

@@ -205,6 +205,9 @@ func (f *File[T]) Lookup(i int) *Block[T] {
 	return nil
 }
 
+// Holds reports whether block i is resident.
+func (f *File[T]) Holds(i int) bool { return f.slots[i].block.Load() != nil }
+
 // pin pins a block that was in the slot a moment ago, and reports whether it is still there. If
 // it is, it was not evicted before the pin, since eviction empties the slot first.
 func (s *slot[T]) pin(b *Block[T], n uint64) bool {

@@ -185,6 +185,16 @@ func (f *reopened) ReadAt(p []byte, off int64) (n int, err error) {
 	return n, err
 }
 
+// StartRead implements vfs.Starter. It opens no file. The kernel keeps one that is closed meanwhile until the read is over.
+func (f *reopened) StartRead(p []byte, off int64) (vfs.Started, bool) {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	if starter, can := f.file.(vfs.Starter); can {
+		return starter.StartRead(p, off)
+	}
+	return nil, false
+}
+
 // Map implements vfs.File.
 func (f *reopened) Map(size int64) (m *vfs.Mapping, err error) {
 	err = f.with(func(file vfs.File) (err error) {

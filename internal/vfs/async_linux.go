@@ -34,7 +34,7 @@ import (
 // wait in calls.
 type AsyncReads struct {
 	clock    clock.Clock
-	inFlight atomic.Int32 // reads from the device, those in calls included
+	inFlight atomic.Int32 // reads from the device that are waited for, those in calls included
 	meanCost atomic.Int64 // of reads without a thread, in nanoseconds; at most longCost
 	inCalls  atomic.Int32 // how many of the next reads wait in calls
 	procs    int32        // GOMAXPROCS, or so many that no reader yields
@@ -44,7 +44,7 @@ type AsyncReads struct {
 	ended    chan struct{} // run has
 
 	slots [asyncSlots]asyncSlot
-	free  chan uint64 // slots without a read
+	free  chan *asyncSlot // without a read
 }
 
 // asyncSlots bounds the reads in flight. Devices gain little from more.
@@ -79,6 +79,8 @@ type asyncSlot struct {
 	pointer *aioRequest // to request: io_submit takes an array of pointers
 	buffer  []byte      // what the kernel writes into: here, it cannot be on a stack, which moves
 	done    chan int64  // bytes read, or a negative error number
+	of      *AsyncReads
+	want    int64 // how many bytes the caller of StartRead wants
 }
 
 // What follows is in linux/aio_abi.h.
@@ -136,13 +138,13 @@ func (a *AsyncReads) begin() {
 		_, _, _ = unix.Syscall(unix.SYS_IO_DESTROY, a.context, 0, 0)
 		return
 	}
-	a.free = make(chan uint64, asyncSlots)
+	a.free = make(chan *asyncSlot, asyncSlots)
 	for i := range a.slots {
 		s := &a.slots[i]
-		s.done = make(chan int64, 1)
+		s.of, s.done = a, make(chan int64, 1)
 		s.pointer = &s.request
 		s.request = aioRequest{data: uint64(i)}
-		a.free <- uint64(i)
+		a.free <- s
 	}
 	a.ended = make(chan struct{})
 	if a.procs = int32(runtime.GOMAXPROCS(0)); a.procs > maxProcs {
@@ -195,31 +197,55 @@ func (a *AsyncReads) leave() {
 // read reads from a file that was opened for direct reads, and returns how many bytes; -1 if nothing can be
 // in flight now, or the read failed.
 func (a *AsyncReads) read(fd uintptr, p []byte, off int64) int {
-	a.start.Do(a.begin)
-	if !a.usable.Load() {
-		return -1
-	}
-	var i uint64
-	select {
-	case i = <-a.free:
-	default:
-		return -1
-	}
-	s := &a.slots[i]
-	s.buffer = p
-	defer func() {
-		s.buffer = nil
-		a.free <- i
-	}()
-	r := &s.request
-	r.fd, r.offset, r.buf, r.nbytes = uint32(fd), off, uint64(uintptr(unsafe.Pointer(&p[0]))), uint64(len(p))
 	begun := a.clock.Elapsed()
-	if n, _, e := unix.Syscall(unix.SYS_IO_SUBMIT, a.context, 1, uintptr(unsafe.Pointer(&s.pointer))); e != 0 || n != 1 {
+	s := a.submit(fd, p, off, 0)
+	if s == nil {
 		return -1
 	}
 	n := a.await(s.done)
 	a.waited(a.clock.Elapsed() - begun)
+	s.release()
 	return int(n)
+}
+
+// submit begins a read, for which the caller awaits and releases the slot. It returns nil if no more than spare slots are
+// free, or nothing can be in flight now.
+func (a *AsyncReads) submit(fd uintptr, p []byte, off int64, spare int) *asyncSlot {
+	a.start.Do(a.begin)
+	if !a.usable.Load() || len(a.free) <= spare {
+		return nil
+	}
+	var s *asyncSlot
+	select {
+	case s = <-a.free:
+	default:
+		return nil
+	}
+	s.buffer = p
+	r := &s.request
+	r.fd, r.offset, r.buf, r.nbytes = uint32(fd), off, uint64(uintptr(unsafe.Pointer(&p[0]))), uint64(len(p))
+	if n, _, e := unix.Syscall(unix.SYS_IO_SUBMIT, a.context, 1, uintptr(unsafe.Pointer(&s.pointer))); e != 0 || n != 1 {
+		s.release()
+		return nil
+	}
+	return s
+}
+
+// release makes room for another read.
+func (s *asyncSlot) release() {
+	s.buffer = nil
+	s.of.free <- s
+}
+
+// Wait is that of Started.
+func (s *asyncSlot) Wait() bool {
+	a := s.of
+	a.inFlight.Add(1)
+	n := a.await(s.done)
+	a.inFlight.Add(-1)
+	whole := n == s.want
+	s.release()
+	return whole
 }
 
 // await waits for a read.

@@ -47,7 +47,7 @@ const (
 )
 
 // mostTwice bounds the reads that are read past the page cache while the kernel reads their pages into it.
-const mostTwice = 32 << 10
+const mostTwice = MostStarted
 
 // openSparing opens name for reads that spare the page cache, or as an ordinary file.
 func openSparing(name string, opts OpenOptions) (File, error) {
@@ -120,6 +120,32 @@ func (f *sparingFile) readAsync(p []byte, off, want int64, admit bool) bool {
 		adviseWillNeed(f.through.f, off, want)
 	}
 	return int64(f.async.read(f.pastFD, p, off)) == want
+}
+
+// StartRead is that of Starter. It begins no read of what the page cache has, nor while many are in flight: those are
+// waited for, and this one may turn out not to be needed.
+func (f *sparingFile) StartRead(p []byte, off int64) (Started, bool) {
+	if f.async == nil || f.async.inCalls.Load() > 0 || len(p) > MostStarted || f.present.Load() > presentStreak ||
+		checkTransfer("read", f.name, p, off, f.align) != nil {
+		return nil, false
+	}
+	want := min(int64(len(p)), f.size-off)
+	if want <= 0 {
+		return nil, false
+	}
+	if pages, cached, _ := cachedPages(f.fd, off, want); cached >= pages {
+		return nil, false
+	}
+	s := f.async.submit(f.pastFD, p, off, asyncSlots/2)
+	if s == nil {
+		return nil, false
+	}
+	s.want = want
+	f.present.Store(0)
+	if f.absent.Add(1)%admitEvery == 0 {
+		adviseWillNeed(f.through.f, off, want)
+	}
+	return s, true
 }
 
 // Close closes both.

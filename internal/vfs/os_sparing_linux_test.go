@@ -38,3 +38,55 @@ func TestReadsSpareThePageCacheAgainAfterAStreak(t *testing.T) {
 		t.Errorf("%d of %d blocks came into the page cache, want at most %d: %v", cached, others, most, err)
 	}
 }
+
+// TestReadsCanBeStartedBeforeTheirBytesAreNeeded starts as many reads as may be in flight, and waits for them later.
+func TestReadsCanBeStartedBeforeTheirBytesAreNeeded(t *testing.T) {
+	const block, apart, most = 4096, 64 << 10, asyncSlots / 2
+	a := NewAsyncReads()
+	defer a.Close()
+	content, name, f := asyncFile(t, a)
+	if !past(t, f, name) {
+		return
+	}
+	if a.start.Do(a.begin); !a.usable.Load() {
+		t.Log("this kernel refuses asynchronous reads")
+		return
+	}
+	start := func(p []byte, off int) (Started, bool) { return f.(Starter).StartRead(p, int64(off)) }
+	var started []Started
+	var buffers [][]byte
+	for i := range most + 1 {
+		p := AlignedBuffer(block)
+		r, ok := start(p, i*apart)
+		if ok != (i < most) {
+			t.Fatalf("read %d was started: %v", i, ok)
+		}
+		if ok {
+			started, buffers = append(started, r), append(buffers, p)
+		}
+	}
+	for i, r := range started {
+		if at := i * apart; !r.Wait() || !bytes.Equal(buffers[i], content[at:at+block]) {
+			t.Errorf("read %d did not read what is there", i)
+		}
+	}
+	uncache(t, name)
+	p, last := AlignedBuffer(block), len(content)/block*block
+	if r, ok := start(p, last); !ok || !r.Wait() || !bytes.Equal(p[:len(content)-last], content[last:]) {
+		t.Error("the end of the file was not read")
+	}
+	for what, off := range map[string]int{"behind the end": last + block, "unaligned": 1, "negative": -block} {
+		if _, ok := start(p, off); ok {
+			t.Errorf("a read %s was started", what)
+		}
+	}
+	if _, ok := start(AlignedBuffer(2*MostStarted), 0); ok {
+		t.Error("a long read was started")
+	}
+	if _, err := f.(*sparingFile).through.ReadAt(p, 0); err != nil { // now it is in the page cache
+		t.Fatal(err)
+	}
+	if _, ok := start(p, 0); ok {
+		t.Error("a read of what the page cache has was started")
+	}
+}

@@ -81,6 +81,24 @@ type OpenOptions struct {
 	WriteBehind bool
 }
 
+// Starter is a file, opened with OpenOptions.Sparing and Async, that can begin a read before its bytes are needed.
+type Starter interface {
+	// StartRead begins to read into p what ReadAt would, for a caller that has something to do before it needs the bytes.
+	// p is written at any time until Started.Wait returns. It returns false and does nothing if a call is better, or the
+	// read is not possible.
+	StartRead(p []byte, off int64) (Started, bool)
+}
+
+// MostStarted is the length of the longest read that StartRead begins.
+const MostStarted = 32 << 10
+
+// Started is a read under way.
+type Started interface {
+	// Wait waits for the read and ends it. It reports whether the bytes were read, up to the end of the file; if not, a
+	// ReadAt says why. REQUIRES: it was not called before.
+	Wait() bool
+}
+
 // LockMode says what a lock is taken for. Every mode is exclusive.
 type LockMode int
 
