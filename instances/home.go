@@ -332,6 +332,24 @@ func (h *Home) Throughput(instance, table string) (ots.Throughput, error) {
 	return engine.Throughput(name, table)
 }
 
+// DropTables drops the tables of all instances, which stay: for tests.
+func (h *Home) DropTables(ctx context.Context) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err := h.changeable(); err != nil {
+		return err
+	}
+	for _, in := range h.registry.Instances {
+		if in.Deleting {
+			continue
+		}
+		if err := h.rooms[in.Type].engine.DropTables(ctx, in.Name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Close closes the stores. It may be called again.
 func (h *Home) Close() (err error) {
 	h.mu.Lock()

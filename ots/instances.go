@@ -79,9 +79,21 @@ func (e *Engine) RemoveInstance(ctx context.Context, name string) error {
 	e.instancesMu.Lock()
 	delete(e.instances, name)
 	e.instancesMu.Unlock()
-	for _, table := range e.tableNames(name) {
-		if err := e.dropTable(ctx, name, table); err != nil {
-			return fmt.Errorf("table %q of instance %q: %w", table, name, err)
+	return e.dropTables(ctx, name)
+}
+
+// DropTables drops the tables of an instance, which stays. Running requests, and errors, are as with RemoveInstance.
+func (e *Engine) DropTables(ctx context.Context, instance string) error {
+	e.tableOps.Lock()
+	defer e.tableOps.Unlock()
+	return e.dropTables(ctx, instance)
+}
+
+// dropTables drops the tables of an instance. REQUIRES: tableOps is held.
+func (e *Engine) dropTables(ctx context.Context, instance string) error {
+	for _, table := range e.tableNames(instance) {
+		if err := e.dropTable(ctx, instance, table); err != nil {
+			return fmt.Errorf("table %q of instance %q: %w", table, instance, err)
 		}
 	}
 	return nil

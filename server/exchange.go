@@ -40,6 +40,7 @@ type exchange struct {
 	operation string            // that is offered; "" if the path names none
 	table     string            // the only one that the request names
 	received  int64             // bytes of the body that were read
+	used      Served            // units and rows
 
 	body, answer room // memory that the request holds for its body and its answer
 	turn         turn // permission to compute
@@ -153,6 +154,7 @@ func (x *exchange) run() (answer []byte, refusal *ots.Error) {
 	if err != nil {
 		return nil, x.refusalOf(err)
 	}
+	x.noteUse(message)
 	answer, err = proto.Marshal(message)
 	if err != nil {
 		return nil, x.refusalOf(err)

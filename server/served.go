@@ -4,7 +4,10 @@ import (
 	"log/slog"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/flagstone-db/flagstone/ots"
+	"github.com/flagstone-db/flagstone/server/otspb"
 )
 
 // CodeOK is the code of requests that succeeded.
@@ -29,6 +32,37 @@ type Served struct {
 	Took time.Duration
 	// Received and Sent are bytes of the bodies. The body of a sender without access is not read.
 	Received, Sent int64
+	// Read and Write are the capacity units that the answer says were used, Rows how many rows of a batch it has; all 0 if
+	// the request was refused.
+	Read, Write, Rows int64
+}
+
+// noteUse notes what a request used, which is in its answer.
+func (x *exchange) noteUse(message proto.Message) {
+	add := func(c *otspb.ConsumedCapacity) {
+		x.used.Read += int64(c.GetCapacityUnit().GetRead())
+		x.used.Write += int64(c.GetCapacityUnit().GetWrite())
+	}
+	switch m := message.(type) {
+	case *otspb.BatchGetRowResponse:
+		for _, table := range m.Tables {
+			x.used.Rows += int64(len(table.Rows))
+			for _, row := range table.Rows {
+				add(row.GetConsumed())
+			}
+		}
+	case *otspb.BatchWriteRowResponse:
+		for _, table := range m.Tables {
+			x.used.Rows += int64(len(table.Rows))
+			for _, row := range table.Rows {
+				add(row.GetConsumed())
+			}
+		}
+	case interface {
+		GetConsumed() *otspb.ConsumedCapacity
+	}:
+		add(m.GetConsumed())
+	}
 }
 
 // tell tells the log and Config.Served of a request that was answered with a body of so many bytes.
@@ -38,10 +72,9 @@ func (x *exchange) tell(status int, refusal *ots.Error, out int) {
 	if !debug && x.s.cfg.Served == nil {
 		return
 	}
-	served := Served{
-		ID: x.id, Operation: x.operation, Code: CodeOK, Status: status,
-		Took: x.s.cfg.Now().Sub(x.at), Received: x.received, Sent: int64(out),
-	}
+	served := x.used
+	served.ID, served.Operation, served.Code, served.Status = x.id, x.operation, CodeOK, status
+	served.Took, served.Received, served.Sent = x.s.cfg.Now().Sub(x.at), x.received, int64(out)
 	if refusal != nil {
 		served.Code = refusal.Code
 	}

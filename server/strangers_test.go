@@ -44,7 +44,7 @@ func roundTrip(t *testing.T, c net.Conn, raw []byte) (status int, closed bool) {
 }
 
 func TestNoAnswerWithoutASignatureKeepsAConnection(t *testing.T) {
-	s, _ := newTestServer(t, func(c *Config) { c.Control = control.Handler(nil, nil) })
+	s, _ := newTestServer(t, func(c *Config) { c.Control = control.Handler(nil, nil, nil) })
 	addr := listen(t, s)
 	for _, first := range []string{
 		"GET /flagstone/test/clock", "POST /flagstone/test/faults", "GET /flagstone/test/", "GET /healthz", "HEAD /healthz",
@@ -62,7 +62,7 @@ func TestNoAnswerWithoutASignatureKeepsAConnection(t *testing.T) {
 func TestStrangersDoNotKeepOthersOut(t *testing.T) {
 	s, fake := newTestServer(t, func(c *Config) {
 		c.Limits.Connections, c.Limits.StrangerMoment = 16, shortly/10
-		c.Control = control.Handler(nil, nil)
+		c.Control = control.Handler(nil, nil, nil)
 	})
 	fake.answer(&ots.ReadResult{})
 	addr := listen(t, s)

@@ -37,17 +37,23 @@ type credentials struct {
 	from string
 }
 
-// loadCredentials finds the credentials or makes them.
-func loadCredentials(dir string, getenv func(string) string) (credentials, error) {
+// environmentCredentials returns the credentials of the environment, without an id if there are none.
+func environmentCredentials(getenv func(string) string) (credentials, error) {
 	c := credentials{id: getenv(envKeyID), secret: getenv(envKeySecret), from: fromEnvironment}
-	switch {
-	case c.id != "" && c.secret != "":
-		return c, nil
-	case c.id != "" || c.secret != "":
+	if (c.id == "") != (c.secret == "") {
 		return c, fmt.Errorf("only one of %s and %s is set; set both, or neither to use a generated pair", envKeyID, envKeySecret)
 	}
+	return c, nil
+}
+
+// loadCredentials finds the credentials or makes them.
+func loadCredentials(dir string, getenv func(string) string) (credentials, error) {
+	c, err := environmentCredentials(getenv)
+	if err != nil || c.id != "" {
+		return c, err
+	}
 	name := filepath.Join(dir, credentialsFile)
-	c, err := readCredentials(name)
+	c, err = readCredentials(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return makeCredentials(name)
 	}

@@ -10,12 +10,15 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/net/netutil"
 
+	"github.com/flagstone-db/flagstone"
 	"github.com/flagstone-db/flagstone/instances"
 	"github.com/flagstone-db/flagstone/instances/console"
+	"github.com/flagstone-db/flagstone/ots"
 	"github.com/flagstone-db/flagstone/server"
 	"github.com/flagstone-db/flagstone/server/metrics"
 )
@@ -39,10 +42,12 @@ func (f *observeFlags) check() error {
 	return nil
 }
 
-// observer counts requests, logs slow ones, feeds the console, and serves the metrics. A nil listener serves none.
+// observer counts requests and what stores do, logs slow requests, feeds the console, and serves the metrics. A nil
+// listener serves none.
 type observer struct {
 	feed     *console.Feed
-	metrics  *metrics.Metrics
+	metrics  *metrics.Metrics // nil without a listener
+	home     atomic.Pointer[instances.Home]
 	slow     time.Duration
 	logger   *slog.Logger
 	listener net.Listener
@@ -50,7 +55,11 @@ type observer struct {
 	served   chan error
 }
 
-// listen makes an observer, which listens for scrapes if it is to. They are answered from start on.
+// maxScrapes bounds the connections of the metrics.
+const maxScrapes = 16
+
+// listen makes an observer, which begins to answer on its address if it has one. Until start is called the server is
+// not ready, and has no metrics.
 func (f *observeFlags) listen(logger *slog.Logger) (*observer, error) {
 	o := &observer{feed: console.NewFeed(), slow: f.SlowRequest, logger: logger, served: make(chan error, 1)}
 	if f.MetricsAddr == "" {
@@ -61,24 +70,31 @@ func (f *observeFlags) listen(logger *slog.Logger) (*observer, error) {
 		return nil, fmt.Errorf("cannot listen on %s; choose another with --metrics-addr: %w", f.MetricsAddr, err)
 	}
 	o.listener = netutil.LimitListener(listener, maxScrapes)
+	o.metrics = metrics.New(metrics.Config{
+		Stores:     func() map[ots.InstanceType]flagstone.Metrics { return o.home.Load().Metrics() },
+		Throughput: func(instance, table string) (ots.Throughput, error) { return o.home.Load().Throughput(instance, table) },
+		Version:    version(), Logger: logger,
+	})
+	o.http = http.Server{
+		Handler: o.handler(f.Pprof), ReadTimeout: 10 * time.Second, WriteTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
+		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
+	}
+	logger.Info("metrics", "url", "http://"+listener.Addr().String()+"/metrics")
+	go func() { o.served <- o.http.Serve(o.listener) }()
 	return o, nil
 }
 
-// maxScrapes bounds the connections of the metrics.
-const maxScrapes = 16
-
-// start begins to answer scrapes about a home.
-func (o *observer) start(home *instances.Home, profiles bool) {
-	if o.listener == nil {
-		return
-	}
-	o.metrics = metrics.New(metrics.Config{
-		Stores: home.Metrics, Throughput: home.Throughput, Version: version(), Logger: o.logger,
+func (o *observer) handler(profiles bool) http.Handler {
+	mux, scrapes := http.NewServeMux(), o.metrics.Handler()
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
+		if o.home.Load() == nil {
+			http.Error(w, recovering, http.StatusServiceUnavailable)
+			return
+		}
+		scrapes.ServeHTTP(w, r)
 	})
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", o.metrics.Handler())
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { ready(w, home) })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { o.ready(w) })
 	if profiles {
 		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 		mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
@@ -86,16 +102,22 @@ func (o *observer) start(home *instances.Home, profiles bool) {
 		mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
 		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	}
-	o.http = http.Server{
-		Handler: mux, ReadTimeout: 10 * time.Second, WriteTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
-		ErrorLog: slog.NewLogLogger(o.logger.Handler(), slog.LevelDebug),
-	}
-	o.logger.Info("metrics", "url", "http://"+o.listener.Addr().String()+"/metrics")
-	go func() { o.served <- o.http.Serve(o.listener) }()
+	return mux
 }
 
+// start says that a home is recovered.
+func (o *observer) start(home *instances.Home) { o.home.Store(home) }
+
+// recovering is why a server is not ready before start.
+const recovering = "the stores are being recovered"
+
 // ready says whether every store takes writes.
-func ready(w http.ResponseWriter, home *instances.Home) {
+func (o *observer) ready(w http.ResponseWriter) {
+	home := o.home.Load()
+	if home == nil {
+		http.Error(w, recovering, http.StatusServiceUnavailable)
+		return
+	}
 	if err := home.Poisoned(); err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
@@ -103,13 +125,18 @@ func ready(w http.ResponseWriter, home *instances.Home) {
 	fmt.Fprintln(w, "ready")
 }
 
+// event is told of what a store does.
+func (o *observer) event(kind ots.InstanceType, e flagstone.Event) {
+	o.feed.Event(kind, e)
+	if o.metrics != nil {
+		o.metrics.Event(kind, e)
+	}
+}
+
 // close stops answering scrapes; running ones have until ctx is done.
 func (o *observer) close(ctx context.Context) error {
-	switch {
-	case o.listener == nil:
+	if o.listener == nil {
 		return nil
-	case o.metrics == nil: // not started
-		return o.listener.Close()
 	}
 	var err error
 	if late := o.http.Shutdown(ctx); late != nil {
@@ -134,10 +161,10 @@ func (o *observer) request() func(*server.Served) {
 		// A sender without access could fill the log, by sending slowly.
 		if o.slow > 0 && r.Took >= o.slow && r.Instance != "" {
 			o.logger.Warn("slow request", "request", r.ID, "operation", r.Operation, "instance", r.Instance, "table", r.Table,
-				"code", r.Code, "took", r.Took, "received", r.Received, "sent", r.Sent)
+				"code", r.Code, "took", r.Took, "received", r.Received, "sent", r.Sent, "read units", r.Read, "write units", r.Write, "rows of a batch", r.Rows)
 			o.feed.Slow(console.Request{
 				ID: r.ID, Operation: r.Operation, Instance: r.Instance, Table: r.Table, Code: r.Code,
-				Took: r.Took.Seconds(), Received: r.Received, Sent: r.Sent,
+				Took: r.Took.Seconds(), Received: r.Received, Sent: r.Sent, Read: r.Read, Write: r.Write, Rows: r.Rows,
 			})
 		}
 	}

@@ -94,6 +94,24 @@ func TestMetricsAndHealth(t *testing.T) {
 	}
 }
 
+// TestAServerThatRecoversIsLiveAndNotReady asks an observer before it is told of a home.
+func TestAServerThatRecoversIsLiveAndNotReady(t *testing.T) {
+	o, err := (&observeFlags{MetricsAddr: "127.0.0.1:0"}).listen(slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	base := "http://" + o.listener.Addr().String()
+	for path, want := range map[string]int{"/healthz": 200, "/readyz": 503, "/metrics": 503} {
+		if status, body := get(t, base+path); status != want || status == 503 && !strings.Contains(body, "recovered") {
+			t.Errorf("%s: %d %s", path, status, body)
+		}
+	}
+	http.DefaultClient.CloseIdleConnections()
+	if err := o.close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestSlowRequestsAreLoggedUnlessTheSenderHasNoAccess(t *testing.T) {
 	var log bytes.Buffer
 	o := observer{feed: console.NewFeed(), slow: time.Second, logger: slog.New(slog.NewJSONHandler(&log, nil))}
@@ -125,8 +143,10 @@ func TestAServerWhoseStoreTakesNoWritesIsNotReady(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer home.Close()
+	var o observer
+	o.start(home)
 	before, after := httptest.NewRecorder(), httptest.NewRecorder()
-	ready(before, home)
+	o.ready(before)
 	disk.Add(vfs.Rule{Ops: vfs.OpSyncs, Times: vfs.Forever, Action: vfs.FailWith(syscall.EIO)})
 	engine, name, _ := home.Service("demo")
 	err = engine.CreateTable(context.Background(), name, &ots.CreateTableRequest{
@@ -135,7 +155,7 @@ func TestAServerWhoseStoreTakesNoWritesIsNotReady(t *testing.T) {
 	if err == nil {
 		t.Fatal("a table was made on a disk that fails")
 	}
-	ready(after, home)
+	o.ready(after)
 	if before.Code != http.StatusOK || after.Code != http.StatusServiceUnavailable || !strings.Contains(after.Body.String(), "high-performance") {
 		t.Errorf("ready: %d; with a failed disk: %d %s", before.Code, after.Code, after.Body)
 	}
@@ -149,11 +169,11 @@ func TestAProfileThatRunsDoesNotSpoilTheEnd(t *testing.T) {
 	}
 	defer home.Close()
 	var log bytes.Buffer
-	o, err := (&observeFlags{MetricsAddr: "127.0.0.1:0"}).listen(slog.New(slog.NewTextHandler(&log, nil)))
+	o, err := (&observeFlags{MetricsAddr: "127.0.0.1:0", Pprof: true}).listen(slog.New(slog.NewTextHandler(&log, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.start(home, true)
+	o.start(home)
 	c, err := net.Dial("tcp", o.listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)

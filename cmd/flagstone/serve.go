@@ -38,6 +38,8 @@ type serveCommand struct {
 	InstanceUnits int64    `default:"0" placeholder:"N" help:"Refuse requests to an instance that has used so many capacity units within the second; 0, the default, refuses none."`
 	ReservedOnly  bool     `help:"Refuse requests to a table that has used its reserved capacity units of the second, if it has any, instead of counting more as additional."`
 
+	Memory bool `help:"Keep all data in memory, for tests: --dir is not touched, and everything is gone when the server ends. POST /flagstone/test/reset empties it."`
+
 	TestClock  bool `help:"Let tests set the clock over HTTP, from this machine only; see docs/testing.md. For directories of test data: what was written under a clock that was ahead stays ahead."`
 	TestFaults bool `help:"Let tests make requests fail over HTTP, from this machine only; see docs/testing.md."`
 
@@ -91,13 +93,20 @@ func (s *serveCommand) Run(ctx context.Context, c *output) (err error) {
 	if err := s.checkAids(listener.Addr()); err != nil {
 		return err
 	}
+	if s.Memory {
+		// What is not data, such as keys of instances and the token of the administration port, is in files.
+		if s.Dir, err = os.MkdirTemp("", "flagstone-memory-"); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, os.RemoveAll(s.Dir)) }()
+	}
 	observer, err := s.Observe.listen(logger)
 	if err != nil {
 		return err
 	}
 	aids := s.makeAids()
 	home, err := instances.Open(s.Dir, instances.Options{
-		Names: s.Instance, Store: s.options(aids, logger), OnEvent: observer.feed.Event, Limits: s.limits(), Logger: logger,
+		Names: s.Instance, Store: s.options(aids, logger), OnEvent: observer.event, Limits: s.limits(), Logger: logger,
 	})
 	if err != nil {
 		return errors.Join(explain(err, s.Dir), within(observer.close))
@@ -109,7 +118,7 @@ func (s *serveCommand) Run(ctx context.Context, c *output) (err error) {
 		return err
 	}
 	creds.warn(s.Dir, logger)
-	observer.start(home, s.Observe.Pprof)
+	observer.start(home)
 	handler, err := s.newServer(home, creds, aids, observer, logger)
 	if err != nil {
 		return err
@@ -201,6 +210,9 @@ func (s *serveCommand) options(aids testAids, logger *slog.Logger) flagstone.Opt
 	if aids.clock != nil {
 		opts.Seams.Clock = aids.clock
 	}
+	if s.Memory {
+		opts.Seams.FS = vfs.NewSim(vfs.SimOptions{})
+	}
 	return opts
 }
 
@@ -233,6 +245,10 @@ func (s *serveCommand) limits() ots.Limits {
 }
 
 func (s *serveCommand) newServer(home *instances.Home, creds credentials, aids testAids, observer *observer, logger *slog.Logger) (*server.Server, error) {
+	var reset func(context.Context) error
+	if s.Memory {
+		reset = home.DropTables
+	}
 	return server.New(server.Config{
 		Instances: func(name string) (ots.Service, string, bool) { return home.Service(name) },
 		Credentials: func(id string) (server.AccessKey, bool) {
@@ -243,7 +259,7 @@ func (s *serveCommand) newServer(home *instances.Home, creds credentials, aids t
 			return server.AccessKey{Secret: key.Secret, Instance: key.Instance}, ok
 		},
 		Limits: server.Limits{Connections: connections(vfs.OS().FileLimit())},
-		Now:    time.Now, Logger: logger, Served: observer.request(), Faults: aids.faults, Control: control.Handler(aids.clock, aids.faults),
+		Now:    time.Now, Logger: logger, Served: observer.request(), Faults: aids.faults, Control: control.Handler(aids.clock, aids.faults, reset),
 	})
 }
 

@@ -27,11 +27,11 @@ func (s *serveCommand) makeAids() (aids testAids) {
 // checkAids refuses test aids on an address that other machines can reach, since their requests
 // are not signed.
 func (s *serveCommand) checkAids(addr net.Addr) error {
-	if !s.TestClock && !s.TestFaults {
+	if !s.TestClock && !s.TestFaults && !s.Memory {
 		return nil
 	}
 	if tcp, ok := addr.(*net.TCPAddr); !ok || !tcp.IP.IsLoopback() {
-		return fmt.Errorf("--test-clock and --test-faults are for servers that only this machine can reach, not for %s; choose a loopback --addr", addr)
+		return fmt.Errorf("--test-clock, --test-faults and --memory are for servers that only this machine can reach, not for %s; choose a loopback --addr", addr)
 	}
 	return nil
 }

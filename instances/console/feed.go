@@ -71,6 +71,9 @@ type Request struct {
 	Took      float64 `json:"took_seconds"`
 	Received  int64   `json:"received"` // bytes
 	Sent      int64   `json:"sent"`
+	Read      int64   `json:"read_units"` // capacity units
+	Write     int64   `json:"write_units"`
+	Rows      int64   `json:"rows"` // of a batch
 }
 
 // Recent is what happened lately.

@@ -30,7 +30,7 @@ var floors = map[string]int{
 	".":      10,
 	"ots":    11,
 	"server": 12, "instances": 12,
-	"cmd": 13,
+	"cmd": 13, "flagstonetest": 13,
 }
 
 // workshops are directories beside the house: they may import everything, and

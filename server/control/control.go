@@ -7,9 +7,11 @@
 //	GET    /flagstone/test/faults
 //	POST   /flagstone/test/faults   a rule, see docs/testing.md
 //	DELETE /flagstone/test/faults
+//	POST   /flagstone/test/reset    drops all tables, sets the clock right, ends the faults
 package control
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -28,8 +30,8 @@ import (
 const Prefix = "/flagstone/test/"
 
 // Handler serves the paths of its arguments that are not nil, and refuses the others with a
-// hint. It must be mounted at Prefix.
-func Handler(wall *clock.Shifted, injector *faults.Injector) http.Handler {
+// hint. reset drops all tables. It must be mounted at Prefix.
+func Handler(wall *clock.Shifted, injector *faults.Injector, reset func(context.Context) error) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc(Prefix, func(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusNotFound, errors.New("there is no such path; see docs/testing.md"))
@@ -55,6 +57,24 @@ func Handler(wall *clock.Shifted, injector *faults.Injector) http.Handler {
 		mux.HandleFunc("GET "+Prefix+"faults", f.get)
 		mux.HandleFunc("POST "+Prefix+"faults", f.post)
 		mux.HandleFunc("DELETE "+Prefix+"faults", f.delete)
+	}
+	if reset == nil {
+		mux.HandleFunc(Prefix+"reset", off("--memory"))
+	} else {
+		mux.HandleFunc(Prefix+"reset", only("POST"))
+		mux.HandleFunc("POST "+Prefix+"reset", func(w http.ResponseWriter, r *http.Request) {
+			if injector != nil {
+				injector.Clear()
+			}
+			if wall != nil {
+				wall.Reset()
+			}
+			if err := reset(r.Context()); err != nil {
+				refuse(w, http.StatusInternalServerError, err)
+				return
+			}
+			answer(w, http.StatusOK, struct{}{})
+		})
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !local(r) {
@@ -135,7 +155,8 @@ var (
 	latest   = time.Date(2262, 1, 1, 0, 0, 0, 0, time.UTC)
 )
 
-func allowed(t time.Time) error {
+// AllowedTime returns an error for a time that the clock cannot show.
+func AllowedTime(t time.Time) error {
 	if t.Before(earliest) || t.After(latest) {
 		return fmt.Errorf("the clock shows times from %s to %s, not %s",
 			earliest.Format(time.DateOnly), latest.Format(time.DateOnly), t.UTC().Format(time.DateOnly))
@@ -166,13 +187,13 @@ func (c clockControl) post(w http.ResponseWriter, r *http.Request) {
 	case body.Reset:
 		c.wall.Reset()
 	case body.Set != nil:
-		if err = allowed(*body.Set); err == nil {
+		if err = AllowedTime(*body.Set); err == nil {
 			c.wall.SetWall(body.Set.UnixMilli())
 		}
 	default:
 		var d time.Duration
 		if d, err = time.ParseDuration(body.Advance); err == nil {
-			err = allowed(time.UnixMilli(c.wall.NowMillis()).Add(d))
+			err = AllowedTime(time.UnixMilli(c.wall.NowMillis()).Add(d))
 		}
 		if err == nil {
 			c.wall.Advance(d)

@@ -1,10 +1,13 @@
 package control
 
 import (
+	"context"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/flagstone-db/flagstone/internal/clock"
 	"github.com/flagstone-db/flagstone/internal/clock/clocktest"
@@ -24,7 +27,7 @@ func ask(h http.Handler, method, path, body string, change func(*http.Request)) 
 }
 
 func TestTheClockIsSetAndShown(t *testing.T) {
-	h := Handler(clock.NewShifted(clocktest.NewManual(1_500_000_000_000)), nil)
+	h := Handler(clock.NewShifted(clocktest.NewManual(1_500_000_000_000)), nil, nil)
 	for _, c := range []struct {
 		method, body string
 		status       int
@@ -60,7 +63,7 @@ func TestTheClockIsSetAndShown(t *testing.T) {
 
 func TestFaultsAreAddedShownAndRemoved(t *testing.T) {
 	in := new(faults.Injector)
-	h := Handler(nil, in)
+	h := Handler(nil, in, nil)
 	for _, c := range []struct {
 		method, body string
 		status       int
@@ -85,7 +88,7 @@ func TestFaultsAreAddedShownAndRemoved(t *testing.T) {
 func TestWhatIsOffIsRefusedWithAHint(t *testing.T) {
 	for path, part := range map[string]string{"clock": "--test-clock", "faults": "--test-faults", "other": "docs/testing.md"} {
 		for _, method := range []string{"GET", "POST", "DELETE"} {
-			if status, got := ask(Handler(nil, nil), method, path, `{"advance":"1h","code":"OTSTimeout"}`, nil); status != 403 && status != 404 || !strings.Contains(got, part) {
+			if status, got := ask(Handler(nil, nil, nil), method, path, `{"advance":"1h","code":"OTSTimeout"}`, nil); status != 403 && status != 404 || !strings.Contains(got, part) {
 				t.Errorf("%s %s: got %d %s", method, path, status, got)
 			}
 		}
@@ -93,7 +96,7 @@ func TestWhatIsOffIsRefusedWithAHint(t *testing.T) {
 }
 
 func TestOnlyThisMachineIsServed(t *testing.T) {
-	h := Handler(clock.NewShifted(clocktest.NewManual(0)), new(faults.Injector))
+	h := Handler(clock.NewShifted(clocktest.NewManual(0)), new(faults.Injector), func(context.Context) error { return nil })
 	for what, c := range map[string]struct {
 		change func(*http.Request)
 		status int
@@ -111,5 +114,29 @@ func TestOnlyThisMachineIsServed(t *testing.T) {
 		if status, got := ask(h, "POST", "clock", `{"advance":"1h"}`, c.change); status != c.status {
 			t.Errorf("%s: got %d %s, want %d", what, status, got, c.status)
 		}
+	}
+}
+
+// TestAResetEndsWhatATestHasSet resets a clock and faults, and has the tables dropped.
+func TestAResetEndsWhatATestHasSet(t *testing.T) {
+	wall, in, dropped := clock.NewShifted(clocktest.NewManual(0)), new(faults.Injector), 0
+	var fails error
+	h := Handler(wall, in, func(context.Context) error { dropped++; return fails })
+	wall.Advance(time.Hour)
+	if err := in.Add(faults.Rule{Code: "OTSServerBusy", Rate: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if status, text := ask(h, "GET", "reset", "", nil); status != 405 || dropped != 0 || wall.Offset() == 0 {
+		t.Errorf("GET: %d %s", status, text)
+	}
+	if status, text := ask(h, "POST", "reset", "", nil); status != 200 || dropped != 1 || wall.Offset() != 0 || len(in.List()) > 0 {
+		t.Errorf("POST: %d %s; dropped %d times, clock %s ahead, faults %v", status, text, dropped, wall.Offset(), in.List())
+	}
+	fails = errors.New("no luck")
+	if status, text := ask(h, "POST", "reset", "", nil); status != 500 || !strings.Contains(text, "no luck") {
+		t.Errorf("a failure: %d %s", status, text)
+	}
+	if status, text := ask(Handler(nil, nil, nil), "POST", "reset", "", nil); status != 403 || !strings.Contains(text, "--memory") {
+		t.Errorf("off: %d %s", status, text)
 	}
 }

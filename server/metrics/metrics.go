@@ -1,6 +1,7 @@
 // Package metrics offers to Prometheus what a server and its stores do.
 //
 //	metrics.go  requests, counted as they are served; the handler
+//	jobs.go     what stores do in the background, counted as it ends
 //	stores.go   figures of stores and tables, asked for at each scrape
 //
 // Every label has few values: an operation, a code, or a table that exists; at most MostTables
@@ -54,6 +55,7 @@ type Metrics struct {
 	took     *prometheus.HistogramVec
 	received *prometheus.CounterVec
 	sent     *prometheus.CounterVec
+	jobs     *jobs
 
 	mu     sync.RWMutex
 	tables map[tableName]bool // that have a label of their own
@@ -72,7 +74,7 @@ func New(c Config) *Metrics {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	m := &Metrics{
-		registry: prometheus.NewRegistry(), logger: c.Logger, throughput: c.Throughput, tables: make(map[tableName]bool),
+		registry: prometheus.NewRegistry(), logger: c.Logger, throughput: c.Throughput, tables: make(map[tableName]bool), jobs: newJobs(),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "flagstone_requests_total",
 			Help: "Requests that were answered, by operation, instance, table and code of the answer.",
@@ -96,6 +98,7 @@ func New(c Config) *Metrics {
 		ConstLabels: prometheus.Labels{"version": c.Version},
 	}, func() float64 { return 1 })
 	m.registry.MustRegister(m.requests, m.took, m.received, m.sent, build, newStores(c),
+		m.jobs.ended, m.jobs.seconds, m.jobs.input, m.jobs.written, m.jobs.failures,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }

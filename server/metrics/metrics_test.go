@@ -31,7 +31,21 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func withStore(t *testing.T) *Metrics {
 	t.Helper()
 	ctx := context.Background()
-	store, err := flagstone.Open(t.TempDir(), flagstone.Options{CacheSize: 1 << 20})
+	var store *flagstone.Store
+	m := New(Config{
+		Stores: func() map[ots.InstanceType]flagstone.Metrics {
+			return map[ots.InstanceType]flagstone.Metrics{ots.HighPerformance: store.Metrics()}
+		},
+		Throughput: func(instance, table string) (ots.Throughput, error) {
+			if instance != "demo" || table != "people" {
+				return ots.Throughput{}, errors.New("no such table")
+			}
+			return ots.Throughput{ReservedRead: 1, AdditionalRead: 2, ReservedWrite: 3, AdditionalWrite: 4}, nil
+		},
+		Version: "v1",
+	})
+	var err error
+	store, err = flagstone.Open(t.TempDir(), flagstone.Options{CacheSize: 1 << 20, OnEvent: func(e flagstone.Event) { m.Event(ots.HighPerformance, e) }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,18 +72,7 @@ func withStore(t *testing.T) *Metrics {
 			t.Fatal(err)
 		}
 	}
-	return New(Config{
-		Stores: func() map[ots.InstanceType]flagstone.Metrics {
-			return map[ots.InstanceType]flagstone.Metrics{ots.HighPerformance: store.Metrics()}
-		},
-		Throughput: func(instance, table string) (ots.Throughput, error) {
-			if instance != "demo" || table != "people" {
-				return ots.Throughput{}, errors.New("no such table")
-			}
-			return ots.Throughput{ReservedRead: 1, AdditionalRead: 2, ReservedWrite: 3, AdditionalWrite: 4}, nil
-		},
-		Version: "v1",
-	})
+	return m
 }
 
 // without returns the metrics of a server without stores. A table exists unless its name begins with unknown,
@@ -123,6 +126,48 @@ func TestFiguresOfAStore(t *testing.T) {
 		# TYPE flagstone_build_info gauge
 		flagstone_build_info{version="v1"} 1
 	`), "flagstone_capacity_units_total", "flagstone_table_files", "flagstone_table_rows", "flagstone_store_poisoned", "flagstone_build_info")
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// TestJobsAreCountedByReasonAndEnd counts what stores say that they did.
+func TestJobsAreCountedByReasonAndEnd(t *testing.T) {
+	m := without(new(sync.Map))
+	for _, e := range []flagstone.Event{
+		{Kind: flagstone.EventCompaction, Begun: true, Reason: "reads", Input: 1000},
+		{Kind: flagstone.EventCompaction, Reason: "reads", Input: 1000, Written: 900, Took: 2 * time.Second},
+		{Kind: flagstone.EventCompaction, Reason: "reads", Input: 500, Written: 400, Took: time.Second},
+		{Kind: flagstone.EventCompaction, Reason: "size", Input: 7, Took: time.Second, Cancelled: true, Err: errors.New("replaced")},
+		{Kind: flagstone.EventFlush, Input: 64, Written: 32, Took: time.Second, Err: errors.New("no room")},
+		{Kind: flagstone.EventSplit, Took: time.Second},
+		{Kind: flagstone.EventLogSegment, Segment: 3},
+		{Kind: flagstone.EventFailure, Reason: "flush", Err: errors.New("no room")},
+	} {
+		m.Event(ots.Capacity, e)
+	}
+	err := testutil.GatherAndCompare(m.Gatherer(), strings.NewReader(`
+		# HELP flagstone_store_jobs_total Flushes, compactions, stalls of writers, splits and merges of partitions that ended, by reason and by how: done, cancelled or failed.
+		# TYPE flagstone_store_jobs_total counter
+		flagstone_store_jobs_total{end="cancelled",kind="compaction",reason="size",store="capacity"} 1
+		flagstone_store_jobs_total{end="done",kind="compaction",reason="reads",store="capacity"} 2
+		flagstone_store_jobs_total{end="done",kind="split",reason="",store="capacity"} 1
+		flagstone_store_jobs_total{end="failed",kind="flush",reason="",store="capacity"} 1
+		# HELP flagstone_store_job_seconds_total Time that they took, side by side; of splits and merges that in which writes waited.
+		# TYPE flagstone_store_job_seconds_total counter
+		flagstone_store_job_seconds_total{kind="compaction",reason="reads",store="capacity"} 3
+		flagstone_store_job_seconds_total{kind="compaction",reason="size",store="capacity"} 1
+		flagstone_store_job_seconds_total{kind="flush",reason="",store="capacity"} 1
+		flagstone_store_job_seconds_total{kind="split",reason="",store="capacity"} 1
+		# HELP flagstone_store_job_written_bytes_total Bytes of the files that flushes and compactions wrote.
+		# TYPE flagstone_store_job_written_bytes_total counter
+		flagstone_store_job_written_bytes_total{kind="compaction",reason="reads",store="capacity"} 1300
+		flagstone_store_job_written_bytes_total{kind="compaction",reason="size",store="capacity"} 0
+		flagstone_store_job_written_bytes_total{kind="flush",reason="",store="capacity"} 32
+		# HELP flagstone_store_failures_total Failures of background work and of writing, by the work.
+		# TYPE flagstone_store_failures_total counter
+		flagstone_store_failures_total{store="capacity",work="flush"} 1
+	`), "flagstone_store_jobs_total", "flagstone_store_job_seconds_total", "flagstone_store_job_written_bytes_total", "flagstone_store_failures_total")
 	if err != nil {
 		t.Error(err)
 	}

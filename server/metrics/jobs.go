@@ -1,0 +1,54 @@
+package metrics
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	flagstone "github.com/flagstone-db/flagstone"
+	"github.com/flagstone-db/flagstone/ots"
+)
+
+// jobs count what stores do in the background, as it ends. The reasons are the few of flagstone.Event.
+type jobs struct {
+	ended, seconds, input, written *prometheus.CounterVec
+	failures                       *prometheus.CounterVec
+}
+
+func newJobs() *jobs {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "flagstone_store_" + name, Help: help}, append([]string{"store", "kind"}, labels...))
+	}
+	return &jobs{
+		ended: counter("jobs_total", "Flushes, compactions, stalls of writers, splits and merges of partitions that ended, by reason and by how: done, cancelled or failed.",
+			"reason", "end"),
+		seconds: counter("job_seconds_total", "Time that they took, side by side; of splits and merges that in which writes waited.", "reason"),
+		input:   counter("job_input_bytes_total", "Bytes of the memtables or table files that flushes and compactions took.", "reason"),
+		written: counter("job_written_bytes_total", "Bytes of the files that flushes and compactions wrote.", "reason"),
+		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "flagstone_store_failures_total", Help: "Failures of background work and of writing, by the work.",
+		}, []string{"store", "work"}),
+	}
+}
+
+// Event counts what a store of a type has done. It is for instances.Options.OnEvent.
+func (m *Metrics) Event(kind ots.InstanceType, e flagstone.Event) {
+	j, store := m.jobs, string(kind)
+	switch {
+	case e.Begun || e.Kind == flagstone.EventLogSegment:
+		return
+	case e.Kind == flagstone.EventFailure:
+		j.failures.WithLabelValues(store, e.Reason).Inc()
+		return
+	}
+	end := "done"
+	if e.Cancelled {
+		end = "cancelled"
+	} else if e.Err != nil {
+		end = "failed"
+	}
+	j.ended.WithLabelValues(store, string(e.Kind), e.Reason, end).Inc()
+	j.seconds.WithLabelValues(store, string(e.Kind), e.Reason).Add(e.Took.Seconds())
+	if e.Kind == flagstone.EventFlush || e.Kind == flagstone.EventCompaction {
+		j.input.WithLabelValues(store, string(e.Kind), e.Reason).Add(float64(e.Input))
+		j.written.WithLabelValues(store, string(e.Kind), e.Reason).Add(float64(e.Written))
+	}
+}
