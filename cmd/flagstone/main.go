@@ -11,6 +11,7 @@
 //	flagstone shell     executes such lines as they are typed
 //	flagstone partition lists, splits and merges the partitions of a table
 //	flagstone inspect   shows what is in the files of a store
+//	flagstone bench     puts load on a store or an endpoint
 //	flagstone advise    finds problems of a table's primary key
 //	flagstone version   prints the version of this binary
 package main
@@ -51,6 +52,7 @@ type commands struct {
 	Console    consoleCommand            `cmd:"" help:"Print a link to the server's console, for a browser of this machine."`
 	Partition  partitionCommand          `cmd:"" help:"List, split and merge the partitions of a table, also while a server runs."`
 	Inspect    inspectCommand            `cmd:"" help:"Show what is in the files of a store: the tree of a table, the manifest, the log, table files, value files."`
+	Bench      benchCommand              `cmd:"" help:"Put load on a store or an endpoint, and print rates and latencies: YCSB, or single operations."`
 	Advise     adviseCommand             `cmd:"" help:"Say whether a table's partition key concentrates size or load, and what would even it out."`
 	Completion kongcompletion.Completion `cmd:"" help:"Print what makes a shell complete command lines of flagstone."`
 	Version    versionCommand            `cmd:"" help:"Print the version."`

@@ -101,20 +101,21 @@ func runGrowth(e *env) error {
 }
 
 // readUntilMerged gets rows until a third of a read phase passes in which less than a hundredth of the
-// store is written: until the engine has merged what these reads made it merge.
+// store is written: until the engine has merged what these reads made it merge. The figure says if the time was too
+// short for that.
 func (e *env) readUntilMerged(gets operation) error {
 	n := e.spec.Threads
 	defer e.processors(n)()
 	p := e.begin("get-until-merged", "rows")
 	lines := newTimelines(n)
-	for begun := time.Now(); time.Since(begun) < seconds(e.LimitSeconds); {
+	p.figure.Stopped = true
+	for begun := time.Now(); p.figure.Stopped && time.Since(begun) < seconds(e.LimitSeconds); {
 		before := usageNow().written
 		if err := p.run(n, 1<<27, 0, seconds(e.ReadSeconds/3), lines.count(gets)); err != nil {
 			return err
 		}
-		if taken, _ := e.space(); p.after.written-before < taken/100 {
-			break
-		}
+		taken, _ := e.space()
+		p.figure.Stopped = p.after.written-before > taken/100
 	}
 	p.figure.Timeline = lines.sum()
 	return p.end()

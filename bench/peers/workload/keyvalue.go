@@ -66,7 +66,7 @@ func ycsb() []mixture {
 // the loaded ones, and so knows which of the latest there are.
 func runYCSB(e *env, m mixture) error {
 	count, n := e.count(), uint64(e.spec.Threads)
-	z := newZipf(count, !m.latest)
+	z := newSkew(count, !m.latest)
 	op := func(w *worker, i uint64) (int, error) {
 		pick := uint64(z.next(&w.random))
 		if m.latest {

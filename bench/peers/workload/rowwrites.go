@@ -197,7 +197,7 @@ func runMixed(e *env) error { return e.timedMix(mixed(e, 0)) }
 // worker's own row next to the one picked. Generations begin behind first.
 func mixed(e *env, first uint64) operation {
 	count, n := e.count(), e.spec.Threads
-	z := newZipf(count, true)
+	z := newSkew(count, true)
 	return func(w *worker, i uint64) (int, error) {
 		row := uint64(z.next(&w.random))
 		if w.random.next()&1 == 0 {

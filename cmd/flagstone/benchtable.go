@@ -1,0 +1,237 @@
+package main
+
+// This file has the tables that bench measures: one of a store within this process, and one at an endpoint, which the
+// official SDK of Table Store asks.
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/aliyun/aliyun-tablestore-go-sdk/tablestore"
+
+	"github.com/flagstone-db/flagstone"
+	"github.com/flagstone-db/flagstone/cmd/flagstone/ycsb"
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// benchTable is a table that exists for a bench.
+type benchTable interface {
+	ycsb.Table
+	// Close removes it.
+	Close() error
+}
+
+// table makes the table that is to be measured.
+func (b *benchCommand) table(ctx context.Context) (benchTable, error) {
+	names := make([]string, b.Columns)
+	for i := range names {
+		names[i] = "field" + strconv.Itoa(i)
+	}
+	if b.Endpoint != "" {
+		return b.remote(names)
+	}
+	return b.embedded(ctx, names)
+}
+
+// embeddedTable is a table of a store within this process.
+type embeddedTable struct {
+	dir     string
+	store   *flagstone.Store
+	table   *flagstone.Table
+	names   []string
+	batches sync.Pool // of *flagstone.Batch
+	rows    sync.Pool // of *flagstone.Row
+}
+
+func (b *benchCommand) embedded(ctx context.Context, names []string) (benchTable, error) {
+	dir, err := os.MkdirTemp(b.In, "flagstone-bench-")
+	if err != nil {
+		return nil, err
+	}
+	opts := flagstone.Options{}
+	if b.Sync == "none" {
+		opts.Sync = flagstone.SyncNone
+	}
+	store, err := flagstone.Open(dir, opts)
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	t := &embeddedTable{dir: dir, store: store, names: names}
+	t.batches.New = func() any { return store.NewBatch() }
+	t.rows.New = func() any { return new(flagstone.Row) }
+	t.table, err = store.CreateTable(ctx, flagstone.TableSpec{Name: "bench", Key: []flagstone.KeyColumn{{Name: "key", Type: row.TypeString}}})
+	if err != nil {
+		return nil, errors.Join(err, t.Close())
+	}
+	return t, nil
+}
+
+func (t *embeddedTable) Put(ctx context.Context, rows []ycsb.Row) error {
+	batch := t.batches.Get().(*flagstone.Batch)
+	defer t.batches.Put(batch)
+	batch.Reset()
+	for i := range rows {
+		change := batch.Row(t.table, flagstone.Key(rows[i].Key))
+		change.PutRow()
+		for c, value := range rows[i].Values {
+			change.Put(t.names[c], flagstone.Now, row.Binary(value))
+		}
+	}
+	return t.store.Apply(ctx, batch)
+}
+
+func (t *embeddedTable) Update(ctx context.Context, key string, column int, value []byte) error {
+	return t.table.Put(ctx, flagstone.Key(key), t.names[column], flagstone.Now, row.Binary(value))
+}
+
+func (t *embeddedTable) Get(ctx context.Context, key string) (bool, error) {
+	r := t.rows.Get().(*flagstone.Row)
+	defer t.rows.Put(r)
+	return t.table.GetInto(ctx, flagstone.Key(key), flagstone.ReadOptions{MaxVersions: 1}, r)
+}
+
+func (t *embeddedTable) Scan(ctx context.Context, key string, limit int) (rows int, err error) {
+	for _, err := range t.table.Scan(ctx, flagstone.Key(key), nil, flagstone.ScanOptions{ReadOptions: flagstone.ReadOptions{MaxVersions: 1}}).All() {
+		if err != nil {
+			return rows, err
+		}
+		if rows++; rows == limit {
+			break
+		}
+	}
+	return rows, nil
+}
+
+func (t *embeddedTable) Close() error { return errors.Join(t.store.Close(), os.RemoveAll(t.dir)) }
+
+// remoteTable is a table at an endpoint.
+type remoteTable struct {
+	client *tablestore.TableStoreClient
+	name   string
+	names  []string
+}
+
+const benchKey = "key" // its primary key
+
+func (b *benchCommand) remote(names []string) (benchTable, error) {
+	if u, err := url.Parse(b.Endpoint); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return nil, misuse("--endpoint is %q; write it like http://127.0.0.1:8087", b.Endpoint)
+	}
+	creds, err := b.credentials()
+	if err != nil {
+		return nil, err
+	}
+	config := tablestore.NewDefaultTableStoreConfig()
+	config.MaxIdleConnections = b.Workers // or else workers would make connections all the time
+	t := &remoteTable{
+		client: tablestore.NewClientWithConfig(b.Endpoint, b.Instance, creds.id, creds.secret, "", config),
+		name:   "bench_" + strings.ToLower(rand.Text()[:12]), names: names,
+	}
+	meta := &tablestore.TableMeta{TableName: t.name}
+	meta.AddPrimaryKeyColumn(benchKey, tablestore.PrimaryKeyType_STRING)
+	_, err = t.client.CreateTable(&tablestore.CreateTableRequest{
+		TableMeta: meta, TableOption: tablestore.NewTableOption(-1, 1), ReservedThroughput: &tablestore.ReservedThroughput{},
+	})
+	if err != nil {
+		_ = t.Close() // it may have been made, and the answer lost
+		return nil, fmt.Errorf("make table %s at %s: %w", t.name, b.Endpoint, err)
+	}
+	return t, nil
+}
+
+// credentials finds the access key of the endpoint.
+func (b *benchCommand) credentials() (credentials, error) {
+	c, err := environmentCredentials(os.Getenv)
+	if err != nil || c.id != "" {
+		return c, err
+	}
+	c, err = readCredentials(filepath.Join(b.Dir, credentialsFile))
+	if err != nil {
+		return c, fmt.Errorf("no access key for %s; set %s and %s, or name the directory of its store with --dir: %w", b.Endpoint, envKeyID, envKeySecret, err)
+	}
+	return c, nil
+}
+
+func (t *remoteTable) key(value string) *tablestore.PrimaryKey {
+	key := new(tablestore.PrimaryKey)
+	key.AddPrimaryKeyColumn(benchKey, value)
+	return key
+}
+
+// put is the change that puts a row.
+func (t *remoteTable) put(r *ycsb.Row) *tablestore.PutRowChange {
+	change := &tablestore.PutRowChange{TableName: t.name, PrimaryKey: t.key(r.Key)}
+	for c, value := range r.Values {
+		change.AddColumn(t.names[c], value)
+	}
+	change.SetCondition(tablestore.RowExistenceExpectation_IGNORE)
+	return change
+}
+
+func (t *remoteTable) Put(ctx context.Context, rows []ycsb.Row) error {
+	if len(rows) == 1 {
+		_, err := t.client.PutRow(&tablestore.PutRowRequest{PutRowChange: t.put(&rows[0])})
+		return err
+	}
+	request := &tablestore.BatchWriteRowRequest{}
+	for i := range rows {
+		request.AddRowChange(t.put(&rows[i]))
+	}
+	response, err := t.client.BatchWriteRow(request)
+	if err != nil {
+		return err
+	}
+	for _, result := range response.TableToRowsResult[t.name] {
+		if !result.IsSucceed {
+			return fmt.Errorf("a row of a batch: %s: %s", result.Error.Code, result.Error.Message)
+		}
+	}
+	return nil
+}
+
+func (t *remoteTable) Update(_ context.Context, key string, column int, value []byte) error {
+	change := &tablestore.UpdateRowChange{TableName: t.name, PrimaryKey: t.key(key)}
+	change.PutColumn(t.names[column], value)
+	change.SetCondition(tablestore.RowExistenceExpectation_IGNORE)
+	_, err := t.client.UpdateRow(&tablestore.UpdateRowRequest{UpdateRowChange: change})
+	return err
+}
+
+func (t *remoteTable) Get(_ context.Context, key string) (bool, error) {
+	response, err := t.client.GetRow(&tablestore.GetRowRequest{SingleRowQueryCriteria: &tablestore.SingleRowQueryCriteria{
+		TableName: t.name, PrimaryKey: t.key(key), MaxVersion: 1,
+	}})
+	return err == nil && len(response.Columns) > 0, err
+}
+
+func (t *remoteTable) Scan(_ context.Context, key string, limit int) (rows int, err error) {
+	end := new(tablestore.PrimaryKey)
+	end.AddPrimaryKeyColumnWithMaxValue(benchKey)
+	for from := t.key(key); from != nil && rows < limit; {
+		response, err := t.client.GetRange(&tablestore.GetRangeRequest{RangeRowQueryCriteria: &tablestore.RangeRowQueryCriteria{
+			TableName: t.name, StartPrimaryKey: from, EndPrimaryKey: end, Direction: tablestore.FORWARD, MaxVersion: 1, Limit: int32(limit - rows),
+		}})
+		if err != nil {
+			return rows, err
+		}
+		rows += len(response.Rows)
+		from = response.NextStartPrimaryKey
+	}
+	return rows, nil
+}
+
+// Close deletes the table.
+func (t *remoteTable) Close() error {
+	if _, err := t.client.DeleteTable(&tablestore.DeleteTableRequest{TableName: t.name}); err != nil {
+		return fmt.Errorf("table %s is left at the endpoint: %w", t.name, err)
+	}
+	return nil
+}
