@@ -2,6 +2,8 @@ package flagstonetest_test
 
 import (
 	"fmt"
+	"net"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -160,6 +162,40 @@ func TestAResetWaitsForRequests(t *testing.T) {
 	}
 	if client := orders(t, s); has(t, client, "00") {
 		t.Error("a row is there after a reset")
+	}
+}
+
+// TestCloseWaitsForNoClient closes a server to which a client has connected that sends nothing, and one that is answered
+// in a minute.
+func TestCloseWaitsForNoClient(t *testing.T) {
+	s, err := flagstonetest.Start(flagstonetest.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	silent, err := net.Dial("tcp", strings.TrimPrefix(s.Endpoint, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	if err := s.Faults.Add(faults.Rule{Operation: "ListTable", Delay: time.Minute, Rate: 1}); err != nil {
+		t.Fatal(err)
+	}
+	config := tablestore.NewDefaultTableStoreConfig()
+	config.RetryTimes = 0
+	client := tablestore.NewClientWithConfig(s.Endpoint, s.Instance, s.AccessKeyID, s.AccessKeySecret, "", config)
+	answered := make(chan error, 1)
+	go func() {
+		_, err := client.ListTable()
+		answered <- err
+	}()
+	for s.Faults.List()[0].Hit == 0 {
+		runtime.Gosched()
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-answered; err == nil {
+		t.Error("a request was answered after Close")
 	}
 }
 

@@ -72,6 +72,8 @@ func (b *benchCommand) check() (loads []ycsb.Workload, err error) {
 		loads = append(loads, load)
 	}
 	switch {
+	case b.In != "" && b.Endpoint != "":
+		return nil, misuse("--in is for a store within this process, and --endpoint for another one; give one of them")
 	case b.Rows < 1 || b.Rows > 1e9:
 		return nil, misuse("--rows is %d; give 1 to 1,000,000,000", b.Rows)
 	case b.Columns < 1 || b.Columns > 1024:
@@ -83,7 +85,7 @@ func (b *benchCommand) check() (loads []ycsb.Workload, err error) {
 	case b.Duration < 100*time.Millisecond:
 		return nil, misuse("--duration is %s; give at least 100ms", b.Duration)
 	case !(b.Rate >= 0 && b.Rate <= 1e9):
-		return nil, misuse("--rate is %g; give operations a second, or 0 for as many as are done", b.Rate)
+		return nil, misuse("--rate is %g; give up to 1,000,000,000 operations a second, or 0 for as many as are done", b.Rate)
 	}
 	return loads, nil
 }
@@ -105,7 +107,13 @@ func (b *benchCommand) Run(ctx context.Context, c *output) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, table.Close()) }()
+	defer func() {
+		if left := table.Close(); err != nil && left != nil {
+			err = fmt.Errorf("%w; %w", err, left)
+		} else if left != nil {
+			err = left
+		}
+	}()
 	options := ycsb.Options{
 		Rows: b.Rows, Columns: b.Columns, ValueSize: int(b.Value), Workers: b.Workers, Duration: b.Duration, Rate: b.Rate,
 		Progress: func(what string, done int64) { fmt.Fprintf(c.err, "flagstone: %s: %d\n", what, done) },
@@ -144,7 +152,7 @@ func (b *benchCommand) Run(ctx context.Context, c *output) (err error) {
 func printResult(out io.Writer, r *ycsb.Result) error {
 	fmt.Fprintf(out, "%s\n%d operations in %.1f s, %.0f/s", r.About, r.Operations, r.Seconds, r.PerSecond)
 	if r.Asked > 0 {
-		fmt.Fprintf(out, "; %.0f/s were asked for, and %d of them not begun in time", r.Asked, r.Unserved)
+		fmt.Fprintf(out, "; %g/s were asked for, and %d of them not begun in time", r.Asked, r.Unserved)
 	}
 	fmt.Fprint(out, "\n\n")
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)

@@ -58,17 +58,18 @@ func TestBenchPrintsATableAndAChart(t *testing.T) {
 
 func TestBenchRefusesWhatItCannotDo(t *testing.T) {
 	for args, want := range map[string]string{
-		"x":                               "a, b, c, d, e, f, get,",
-		"a --rows 0":                      "--rows",
-		"a --columns 0":                   "--columns",
-		"a --columns 1000 --value 2KiB":   "make rows smaller",
-		"a --workers 0":                   "--workers",
-		"a --duration 1ms":                "--duration",
-		"a --rate -1":                     "--rate",
-		"a --rate NaN":                    "--rate",
-		"a --endpoint localhost:8087":     "http://127.0.0.1:8087",
-		"a --in /no/such/place":           "/no/such/place",
-		"a --endpoint http://127.0.0.1:1": "FLAGSTONE_ACCESS_KEY_ID",
+		"x":                                      "a, b, c, d, e, f, get,",
+		"a --rows 0":                             "--rows",
+		"a --columns 0":                          "--columns",
+		"a --columns 1000 --value 2KiB":          "make rows smaller",
+		"a --workers 0":                          "--workers",
+		"a --duration 1ms":                       "--duration",
+		"a --in . --endpoint http://127.0.0.1:1": "give one of them",
+		"a --rate -1":                            "--rate",
+		"a --rate NaN":                           "--rate",
+		"a --endpoint localhost:8087":            "http://127.0.0.1:8087",
+		"a --in /no/such/place":                  "/no/such/place",
+		"a --endpoint http://127.0.0.1:1":        "FLAGSTONE_ACCESS_KEY_ID",
 	} {
 		status, _, errOut := command(t, append([]string{"bench", "--dir", t.TempDir()}, strings.Fields(args)...)...)
 		if status == 0 || !strings.Contains(errOut, want) {

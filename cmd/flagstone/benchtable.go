@@ -19,6 +19,7 @@ import (
 
 	"github.com/flagstone-db/flagstone"
 	"github.com/flagstone-db/flagstone/cmd/flagstone/ycsb"
+	"github.com/flagstone-db/flagstone/ots"
 	"github.com/flagstone-db/flagstone/row"
 )
 
@@ -230,8 +231,9 @@ func (t *remoteTable) Scan(_ context.Context, key string, limit int) (rows int, 
 
 // Close deletes the table.
 func (t *remoteTable) Close() error {
-	if _, err := t.client.DeleteTable(&tablestore.DeleteTableRequest{TableName: t.name}); err != nil {
-		return fmt.Errorf("table %s is left at the endpoint: %w", t.name, err)
+	_, err := t.client.DeleteTable(&tablestore.DeleteTableRequest{TableName: t.name})
+	if refused, ok := errors.AsType[*tablestore.OtsError](err); err == nil || ok && refused.Code == ots.CodeObjectNotExist {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("table %s is left at the endpoint; 'flagstone table drop --yes' removes it: %w", t.name, err)
 }
