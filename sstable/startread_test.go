@@ -1,7 +1,9 @@
 package sstable
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"testing"
 	"time"
 
@@ -36,8 +38,8 @@ type startedRead struct {
 
 func (r *startedRead) Wait() bool {
 	r.of.running--
-	if _, err := r.of.File.ReadAt(r.p, r.off); err != nil && int64(len(r.p))+r.off < 512 {
-		panic(err)
+	if _, err := r.of.File.ReadAt(r.p, r.off); err != nil && !errors.Is(err, io.EOF) { // the last sector is not whole
+		return false
 	}
 	if r.of.fails {
 		for i := range r.p {

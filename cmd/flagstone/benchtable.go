@@ -76,17 +76,27 @@ func (b *benchCommand) embedded(ctx context.Context, names []string) (benchTable
 }
 
 func (t *embeddedTable) Put(ctx context.Context, rows []ycsb.Row) error {
+	if len(rows) == 1 {
+		return t.table.Update(ctx, flagstone.Key(rows[0].Key), func(_ context.Context, tx *flagstone.RowTx) error {
+			t.put(&tx.RowChange, rows[0].Values)
+			return nil
+		})
+	}
 	batch := t.batches.Get().(*flagstone.Batch)
 	defer t.batches.Put(batch)
 	batch.Reset()
 	for i := range rows {
-		change := batch.Row(t.table, flagstone.Key(rows[i].Key))
-		change.PutRow()
-		for c, value := range rows[i].Values {
-			change.Put(t.names[c], flagstone.Now, row.Binary(value))
-		}
+		t.put(batch.Row(t.table, flagstone.Key(rows[i].Key)), rows[i].Values)
 	}
 	return t.store.Apply(ctx, batch)
+}
+
+// put makes a row what the values are.
+func (t *embeddedTable) put(change *flagstone.RowChange, values [][]byte) {
+	change.PutRow()
+	for c, value := range values {
+		change.Put(t.names[c], flagstone.Now, row.Binary(value))
+	}
 }
 
 func (t *embeddedTable) Update(ctx context.Context, key string, column int, value []byte) error {

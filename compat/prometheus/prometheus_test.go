@@ -7,6 +7,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
 	"net/url"
 	"os"
 	"os/exec"
@@ -57,12 +59,22 @@ func serve(t *testing.T) (server *endpoint.Server, metrics string) {
 	return server, metrics
 }
 
-// scrape starts a Prometheus that scrapes an address each second, and returns its own.
-func scrape(t *testing.T, metrics string) (base string) {
+// scrape starts a Prometheus that scrapes an address each second, and returns its own, and what tells of each scrape that
+// begins.
+func scrape(t *testing.T, metrics string) (base string, scrapes <-chan struct{}) {
 	t.Helper()
-	dir, at := t.TempDir(), free(t)
+	dir, at, begun := t.TempDir(), free(t), make(chan struct{}, 1)
+	forward := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: metrics})
+	between := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case begun <- struct{}{}:
+		default:
+		}
+		forward.ServeHTTP(w, r)
+	}))
+	t.Cleanup(between.Close)
 	config := filepath.Join(dir, "prometheus.yml")
-	text := fmt.Sprintf("scrape_configs:\n  - job_name: flagstone\n    scrape_interval: 1s\n    static_configs:\n      - targets: [%q]\n", metrics)
+	text := fmt.Sprintf("scrape_configs:\n  - job_name: flagstone\n    scrape_interval: 1s\n    static_configs:\n      - targets: [\"%s\"]\n", between.Listener.Addr())
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +91,7 @@ func scrape(t *testing.T, metrics string) (base string) {
 			t.Logf("prometheus printed:\n%s", &log)
 		}
 	})
-	return "http://" + at
+	return "http://" + at, begun
 }
 
 // answer is what Prometheus answers to a query.
@@ -103,17 +115,21 @@ func ask(base, expression string) (a answer, err error) {
 	return a, json.NewDecoder(r.Body).Decode(&a)
 }
 
-// await asks until the first value is the wanted one.
-func await(t *testing.T, base, expression, want string) {
+// await asks after each scrape until the first value is the wanted one. Values are there when the next scrape begins.
+func await(t *testing.T, base string, scrapes <-chan struct{}, expression, want string) {
 	t.Helper()
 	var a answer
 	var err error
-	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+	for end := time.After(limit); ; {
 		if a, err = ask(base, expression); err == nil && len(a.Data.Result) > 0 && a.Data.Result[0].Value[1] == want {
 			return
 		}
+		select {
+		case <-scrapes:
+		case <-end:
+			t.Fatalf("%s is not %s after %v: %+v, %v", expression, want, limit, a, err)
+		}
 	}
-	t.Fatalf("%s is not %s after %v: %+v, %v", expression, want, limit, a, err)
 }
 
 func TestPrometheusScrapesAServer(t *testing.T) {
@@ -137,11 +153,11 @@ func TestPrometheusScrapesAServer(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	base := scrape(t, metrics)
-	await(t, base, `up{job="flagstone"}`, "1")
-	await(t, base, `sum(flagstone_requests_total{job="flagstone",operation="PutRow",table="orders",code="OK"})`, "7")
-	await(t, base, `count(flagstone_request_duration_seconds_bucket{operation="PutRow",le="+Inf"})`, "1")
-	await(t, base, `flagstone_store_poisoned{store="high-performance"}`, "0")
+	base, scrapes := scrape(t, metrics)
+	await(t, base, scrapes, `up{job="flagstone"}`, "1")
+	await(t, base, scrapes, `sum(flagstone_requests_total{job="flagstone",operation="PutRow",table="orders",code="OK"})`, "7")
+	await(t, base, scrapes, `count(flagstone_request_duration_seconds_bucket{operation="PutRow",le="+Inf"})`, "1")
+	await(t, base, scrapes, `flagstone_store_poisoned{store="high-performance"}`, "0")
 	t.Run("dashboard", func(t *testing.T) { askDashboard(t, base) })
 	t.Run("promtool", func(t *testing.T) { lint(t, metrics) })
 }

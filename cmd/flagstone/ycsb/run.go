@@ -88,7 +88,7 @@ func (w *worker) work(ctx context.Context) error {
 		}
 		now := time.Since(w.began)
 		if err := w.hists[kind].RecordValue(int64(min(now-began, time.Hour))); err != nil {
-			panic("ycsb: " + err.Error())
+			return err
 		}
 		for int(now/time.Second) >= len(w.timeline) {
 			w.timeline = append(w.timeline, 0)

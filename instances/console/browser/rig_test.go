@@ -136,6 +136,7 @@ type browser struct {
 	wrong    []string
 	paths    map[network.RequestID]string // of requests
 	statuses map[network.RequestID]int    // of answers, also of those that the page may not see
+	news     chan struct{}                // has one when there is another status
 }
 
 // open starts a browser.
@@ -145,7 +146,7 @@ func open(t *testing.T, origin string) *browser {
 	if name == "" {
 		name = "chromium"
 	}
-	b := &browser{t: t, origin: origin, paths: map[network.RequestID]string{}, statuses: map[network.RequestID]int{}}
+	b := &browser{t: t, origin: origin, paths: map[network.RequestID]string{}, statuses: map[network.RequestID]int{}, news: make(chan struct{}, 1)}
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(name), chromedp.NoSandbox, chromedp.DisableGPU,
 		chromedp.Flag("host-resolver-rules", "MAP rebound.test 127.0.0.1"), chromedp.WindowSize(1280, 900))
 	ctx, stop := chromedp.NewExecAllocator(context.Background(), options...)
@@ -186,6 +187,10 @@ func (b *browser) listen(event any) {
 		}
 	case *network.EventResponseReceivedExtraInfo:
 		b.statuses[e.RequestID] = int(e.StatusCode)
+		select {
+		case b.news <- struct{}{}:
+		default:
+		}
 	case *page.EventJavascriptDialogOpening:
 		go func() {
 			// An error means that the browser has gone.
@@ -242,7 +247,7 @@ func (b *browser) faults() []string {
 // answered waits for the answer to a request, and returns its status.
 func (b *browser) answered(path string) int {
 	b.t.Helper()
-	for range 200 {
+	for late := time.After(10 * time.Second); ; {
 		b.mu.Lock()
 		for id, status := range b.statuses {
 			if b.paths[id] == path {
@@ -251,10 +256,12 @@ func (b *browser) answered(path string) int {
 			}
 		}
 		b.mu.Unlock()
-		b.run(chromedp.Sleep(50 * time.Millisecond))
+		select {
+		case <-b.news:
+		case <-late:
+			b.t.Fatalf("%s was not answered", path)
+		}
 	}
-	b.t.Fatalf("%s was not answered", path)
-	return 0
 }
 
 // eval evaluates an expression, which may be a promise.
