@@ -3,6 +3,7 @@ package vfs
 import (
 	"errors"
 	"io"
+	"math/bits"
 	"os"
 	"sync/atomic"
 
@@ -14,10 +15,8 @@ import (
 //
 // A read through the page cache that misses it has to find pages and evict others. That takes
 // half of the processor time of a read where memory is short (a control group of 96 MiB, data of
-// 400, 5 KiB at random), and evicts pages that would have been read again. So only one such read
-// in admitEvery goes through the cache: of random reads hardly any would meet its pages again,
-// and what is read often soon gets its turn (bimodal insertion: Qureshi and others, Adaptive
-// Insertion Policies for High Performance Caching, ISCA 2007).
+// 400, 5 KiB at random), and evicts pages that would have been read again. So only those that
+// admission chooses go through the cache.
 //
 // With AsyncReads, reads that miss the page cache go past it while others are in flight. The kernel is asked
 // to bring the pages of those that should go through it there beside that.
@@ -28,15 +27,9 @@ type sparingFile struct {
 	fd      uintptr
 	size    int64
 	async   *AsyncReads   // may be nil
-	absent  atomic.Uint32 // reads that missed the page cache
-	present atomic.Uint32 // reads since then
+	present atomic.Uint32 // reads since the last one that missed the page cache
+	admission
 }
-
-// admitEvery was measured with gets of a Zipf distribution (s = 1.05, data four times the
-// memory, after some ten seconds). With 1, 2, 4 and 8, the gets without an access to the device
-// were 46, 48, 49 and 48 in a hundred, and 8 takes longest to get there. The median was 57, 45,
-// 32 and 37 us.
-const admitEvery = 4
 
 // After a streak of presentStreak short reads that the page cache served, only one in askEvery asks the kernel
 // whether it does, which takes a third of a read: the others go through it. Windows ask, since merges read
@@ -78,24 +71,21 @@ func openSparing(name string, opts OpenOptions) (File, error) {
 	return f, nil
 }
 
-// ReadAt reads through the page cache what is there, windows of which half is there, one in admitEvery of the
+// ReadAt reads through the page cache what is there, windows of which half is there, what admission chooses of the
 // other reads, and most short reads of a streak.
 func (f *sparingFile) ReadAt(p []byte, off int64) (int, error) {
 	if err := checkTransfer("read", f.name, p, off, f.align); err != nil {
 		return 0, err
 	}
-	if len(p) <= mostTwice {
-		if n := f.present.Add(1); n > presentStreak && n%askEvery != 0 {
-			return f.through.ReadAt(p, off)
-		}
+	if n := f.present.Add(1); len(p) <= mostTwice && n > presentStreak && n%askEvery != 0 {
+		return f.through.ReadAt(p, off)
 	}
 	want := min(int64(len(p)), f.size-off)
 	pages, cached, _ := cachedPages(f.fd, off, want)
 	if cached >= pages || len(p) > mostTwice && 2*cached >= pages {
 		return f.through.ReadAt(p, off)
 	}
-	f.present.Store(0)
-	admit := f.absent.Add(1)%admitEvery == 0
+	admit := f.miss(f.present.Swap(0)-1, want)
 	wait := f.async.enter()
 	defer f.async.leave()
 	switch {
@@ -108,6 +98,15 @@ func (f *sparingFile) ReadAt(p []byte, off int64) (int, error) {
 		return f.through.ReadAt(p, off)
 	}
 	return f.osFile.ReadAt(p, off)
+}
+
+// miss is that of admission, for a read of n bytes.
+func (f *sparingFile) miss(served uint32, n int64) (admit bool) {
+	return f.admission.miss(served, func(place uint64) bool {
+		offset, _ := bits.Mul64(place, uint64(f.size-n))
+		pages, cached, _ := cachedPages(f.fd, int64(offset), n)
+		return cached >= pages
+	})
 }
 
 // readAsync reads from the device, unless the pages of a long read are to be admitted. It returns false if it
@@ -141,8 +140,7 @@ func (f *sparingFile) StartRead(p []byte, off int64) (Started, bool) {
 		return nil, false
 	}
 	s.want = want
-	f.present.Store(0)
-	if f.absent.Add(1)%admitEvery == 0 {
+	if f.miss(f.present.Swap(0), want) {
 		adviseWillNeed(f.through.f, off, want)
 	}
 	return s, true

@@ -34,7 +34,7 @@ func TestReadsSpareThePageCacheAgainAfterAStreak(t *testing.T) {
 		read((1 + i) * 2 * block)
 	}
 	_, cached, err := cachedPages(file.fd, 0, file.size)
-	if most := uint64(askEvery + others/admitEvery); err != nil || cached > most {
+	if most := uint64(askEvery + others/admitOften); err != nil || cached > most {
 		t.Errorf("%d of %d blocks came into the page cache, want at most %d: %v", cached, others, most, err)
 	}
 }
