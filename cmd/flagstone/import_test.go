@@ -149,7 +149,7 @@ func sortedLines(t *testing.T, lines []byte) []byte {
 
 // TestTheLastRowOfAKeyStays has each key several times, in each way of an import.
 func TestTheLastRowOfAKeyStays(t *testing.T) {
-	const keys, times = 500, 7
+	const keys, times = 100, 7
 	var in, want strings.Builder
 	in.WriteString("k,n:integer,extra\n")
 	for n := range keys * times {

@@ -36,7 +36,9 @@ func (a *at) openFolder(ctx context.Context, readOnly bool) (*instances.Home, er
 	case !exists(filepath.Join(a.Dir, "CURRENT")):
 		return nil, fmt.Errorf("no store in %s; name it with --dir, or make one with 'flagstone serve'", a.Dir)
 	}
-	home, err := instances.Open(a.Dir, instances.Options{Store: flagstone.Options{CacheSize: 16 << 20, ReadOnly: readOnly}})
+	// An import syncs the log when it remembers how far it is, and at the end.
+	options := flagstone.Options{CacheSize: 16 << 20, ReadOnly: readOnly, Sync: flagstone.SyncNone}
+	home, err := instances.Open(a.Dir, instances.Options{Store: options})
 	if errors.Is(err, flagstone.ErrLocked) {
 		return nil, fmt.Errorf("%w; if that is a server, name its address by --endpoint, or stop it", err)
 	}
