@@ -63,6 +63,7 @@ type importCommand struct {
 	Bulk       bool          `help:"Sort the rows and write them as table files into the folder, past log and memory. The table must have no row between the first and the last of them. All rows appear at once, at the end."`
 	Temp       string        `type:"existingdir" placeholder:"DIR" help:"Where --bulk keeps what it sorts; about the size of the rows. If not given, where temporary files are."`
 	Workers    int           `default:"0" placeholder:"N" help:"So many batches are under way at most. If not given, 16 at an endpoint, and in a folder one for each processor, at least 8."`
+	Spread     int           `default:"1" placeholder:"N" help:"Read the files at so many places in turns, so that sorted files do not go to one partition of the table at a time. Of several rows with one key any may stay. ${default} if not given: one file after the other, and the last row stays."`
 	Rate       float64       `default:"0" placeholder:"ROWS" help:"Write so many rows in a second at most; 0, the default, as many as are taken."`
 	Rejects    string        `type:"path" placeholder:"FILE" help:"Write lines that cannot be read, or that the store refuses, to this file, as JSON with file, line and reason."`
 	MaxRejects int64         `name:"max-rejects" default:"0" placeholder:"N" help:"Go on after so many of them, -1 for any number. 0, the default, ends at the first one."`
@@ -95,6 +96,12 @@ func (m *importCommand) check() error {
 	switch {
 	case m.Rate < 0 || m.Rate != m.Rate || m.Rate > 1e9:
 		return misuse("--rate is %g; give rows in a second, or 0 for as many as are taken", m.Rate)
+	case m.Spread < 1 || m.Spread > 1000:
+		return misuse("--spread is %d; give 1 to 1,000", m.Spread)
+	case m.Spread > 1 && slices.Contains(m.Files, stdio):
+		return misuse("standard input has one place to read; leave --spread out")
+	case m.Spread > 1 && m.Bulk:
+		return misuse("--bulk sorts the rows; leave --spread out")
 	case m.Workers < 0 || m.Workers > 1000:
 		return misuse("--workers is %d; give 1 to 1,000", m.Workers)
 	case m.MaxRejects < -1:
@@ -142,7 +149,7 @@ func (m *importCommand) Run(ctx context.Context, c *output) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, closeTarget()) }()
-	im := bulkio.Import{Target: target, Progress: m.progress(c, "imported")}
+	im := bulkio.Import{Target: target, Progress: m.progress(c, "imported"), Spread: m.Spread}
 	for _, file := range m.Files {
 		in, err := m.input(c, file, target.key(), types)
 		if err != nil {
@@ -150,11 +157,11 @@ func (m *importCommand) Run(ctx context.Context, c *output) (err error) {
 		}
 		im.Inputs = append(im.Inputs, *in)
 	}
-	if im.State, err = m.state(target.name(), im.Inputs); err != nil {
+	if im.State, err = m.state(target, im.Inputs, types); err != nil {
 		return err
 	}
 	if im.State.Done() {
-		fmt.Fprintf(c.err, "flagstone: %s says that all of it is imported: %d rows\n", m.State, im.State.Rows)
+		fmt.Fprintf(c.err, "flagstone: all of it is imported: %d rows\n", im.State.Rows)
 		return nil
 	}
 	return m.run(ctx, c, &im, target)
@@ -174,7 +181,7 @@ func (m *importCommand) run(ctx context.Context, c *output, im *bulkio.Import, t
 		im.Limiter = rate.NewLimiter(rate.Limit(m.Rate), max(1, int(m.Rate/10)))
 	}
 	if s.Rows+s.Rejected > 0 {
-		fmt.Fprintf(c.err, "flagstone: goes on in %s behind line %d, after %d rows\n", m.Files[s.File], s.At.Line, s.Rows)
+		fmt.Fprintf(c.err, "flagstone: goes on after %d rows\n", s.Rows)
 	}
 	if err := target.begin(ctx, im.Rejects); err != nil {
 		return err
@@ -261,15 +268,44 @@ type openFile struct {
 func (f *openFile) Close() error { return errors.Join(f.Reader.Close(), f.file.Close()) }
 
 // state finds how far the import is.
-func (m *importCommand) state(target string, inputs []bulkio.Input) (*bulkio.State, error) {
+func (m *importCommand) state(target importTarget, inputs []bulkio.Input, types map[string]row.Type) (*bulkio.State, error) {
 	begin := &bulkio.State{
-		Target: target, Version: time.Now().UnixMilli(),
-		Settings: fmt.Sprintf("--format %q --types %q --empty-as %s", m.Format, strings.Join(m.Types, ","), m.EmptyAs),
+		Target: target.name(), Version: time.Now().UnixMilli(),
+		Settings: fmt.Sprintf("--format %q --types %q --empty-as %s --spread %d", m.Format, strings.Join(m.Types, ","), m.EmptyAs, m.Spread),
 	}
 	for i := range inputs {
 		begin.Inputs = append(begin.Inputs, inputs[i].Identity)
+		if m.Spread == 1 {
+			begin.Parts = append(begin.Parts, bulkio.Part{File: i, Weight: inputs[i].Size})
+		}
 	}
-	return bulkio.Resume(m.State, begin)
+	if s, err := bulkio.Load(m.State, begin); err != nil || s != nil {
+		return s, err
+	}
+	for i := range inputs {
+		if m.Spread > 1 {
+			cuts, err := m.cuts(inputs[i].Name, inputs[i].Size, target.key(), types)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", inputs[i].Name, err)
+			}
+			begin.Parts = append(begin.Parts, bulkio.PartsOf(i, inputs[i].Size, cuts)...)
+		}
+	}
+	return begin, begin.Keep(m.State)
+}
+
+// cuts divides a file for --spread.
+func (m *importCommand) cuts(name string, size int64, key []rowfile.Column, types map[string]row.Type) ([]rowfile.Position, error) {
+	format, err := m.format(name)
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return rowfile.Cut(f, size, &rowfile.ReadOptions{Format: format, Key: key, Types: types, Empty: m.EmptyAs}, m.Spread)
 }
 
 // keyOf is the key of a table as a file has it.

@@ -268,8 +268,11 @@ func TestAKilledImportEndsWithTheRowsOfTheFile(t *testing.T) {
 	defer stop()
 	done(t, "table", "create", "t", "--dir", remote, "--key", "k:integer")
 	dir := newHome(t)
-	for what, where := range map[string][]string{"folder": {"--dir", dir}, "endpoint": {"--endpoint", url, "--dir", remote}} {
+	for what, where := range map[string][]string{"folder": {"--dir", dir}, "places": {"--dir", newHome(t)}, "endpoint": {"--endpoint", url, "--dir", remote}} {
 		args := append([]string{"import", "t", name, "--state", filepath.Join(files, what), "--save-every", "1ms", "--progress", "1ms"}, where...)
+		if what == "places" {
+			args = append(args, "--spread", "5")
+		}
 		kills := 0
 		for lines := 1; killedAfter(t, lines, args); lines += 3 {
 			kills++
@@ -369,6 +372,9 @@ func TestImportAndExportRefuseWhatTheyCannotDo(t *testing.T) {
 		{"--types a", "import", "t", in, "--types", "a"},
 		{"--rate", "import", "t", in, "--rate", "-1"},
 		{"--workers", "import", "t", in, "--workers", "-1"},
+		{"--spread", "import", "t", in, "--spread", "0"},
+		{"one place", "import", "t", "-", "--spread", "2"},
+		{"--spread out", "import", "t", in, "--spread", "2", "--bulk"},
 		{"--max-rejects", "import", "t", in, "--max-rejects=-2"},
 		{"--save-every", "import", "t", in, "--save-every", "0s"},
 		{"--temp", "import", "t", in, "--temp", files},

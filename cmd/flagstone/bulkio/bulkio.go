@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -41,8 +42,7 @@ type Target interface {
 // Input is a file of an import.
 type Input struct {
 	Identity
-	Open  func(at rowfile.Position) (rowfile.Reader, error)
-	units int64 // its length in the unit of rowfile.Position.Offset; 0 until it is open
+	Open func(at rowfile.Position) (rowfile.Reader, error)
 }
 
 // Import says what is imported.
@@ -53,31 +53,36 @@ type Import struct {
 	Limiter  *rate.Limiter // of rows; nil: no limit
 	Progress *Progress
 	State    *State
+	Spread   int // so many parts are read in turns, one after the other if it is 1
 	// Save is how often the state is written; 0: never. Then the target is flushed at the end alone.
 	Save time.Duration
 
 	saved time.Time
-	begun bool
+	next  int // the first part that was not opened
 }
 
-// lookEvery is after how many rows the import looks at the clock and at its context.
-const lookEvery = 256
+// turnRows is how many rows of a part are read before those of the next one, and how often the import looks at the clock
+// and at its context.
+const turnRows = 256
+
+// openPart is a part that is being read.
+type openPart struct {
+	*Part
+	rowfile.Reader
+}
 
 // Run imports. It returns the first error: of a line beyond those that may be rejected, of an input, or of the target.
 // The state remembers what was written until then.
 func (im *Import) Run(ctx context.Context) (err error) {
-	s := im.State
 	im.saved = time.Now()
-	for s.File < len(im.Inputs) && err == nil {
-		if err = im.file(ctx); err != nil {
-			break
-		}
-		s.File, s.At = s.File+1, rowfile.Position{}
+	im.Progress.Begin(im.State.Rows, im.State.fraction())
+	err = im.parts(ctx)
+	if err == nil {
 		err = im.save()
 	}
 	err = im.explain(ctx, errors.Join(err, im.Target.Finish(ctx, err)))
-	s.Rows -= im.Rejects.TakeRows()
-	im.Progress.End(s.Rows)
+	im.State.Rows -= im.Rejects.TakeRows()
+	im.Progress.End(im.State.Rows)
 	return err
 }
 
@@ -92,48 +97,104 @@ func (im *Import) explain(ctx context.Context, err error) error {
 	return err
 }
 
-// file imports a file from the position of the state on.
-func (im *Import) file(ctx context.Context) (err error) {
-	s, in := im.State, &im.Inputs[im.State.File]
-	reader, err := in.Open(s.At)
-	if err != nil {
-		return fmt.Errorf("%s: %w", in.Name, err)
-	}
-	defer func() { err = errors.Join(err, reader.Close()) }()
-	in.units = reader.Size()
-	if !im.begun {
-		im.begun = true
-		im.Progress.Begin(s.Rows, im.fraction(s.At))
-	}
-	var r rowfile.Row
-	for n := 1; ; n++ {
-		err := reader.Next(&r)
-		if err == io.EOF {
+// parts imports what is left of the parts.
+func (im *Import) parts(ctx context.Context) (err error) {
+	var open []*openPart
+	defer func() {
+		for _, p := range open {
+			err = errors.Join(err, p.Close())
+		}
+	}()
+	for {
+		for len(open) < max(im.Spread, 1) {
+			p, err := im.open()
+			if err != nil {
+				return err
+			}
+			if p == nil {
+				break
+			}
+			open = append(open, p)
+		}
+		if len(open) == 0 {
 			return nil
 		}
-		if bad, ok := errors.AsType[*rowfile.BadRow](err); ok {
-			err = im.Rejects.Refuse(Place{s.File, bad.Line}, bad.Err, bad.Text)
-		} else if err != nil {
-			return fmt.Errorf("%s: %w", in.Name, err)
-		} else {
-			err = im.put(ctx, &r)
-		}
-		if err != nil {
-			return err
-		}
-		s.At = reader.Position()
-		if n%lookEvery == 0 || im.Limiter != nil {
+		for _, p := range open {
+			if err := im.turn(ctx, p); err != nil {
+				return err
+			}
 			if err := im.look(ctx); err != nil {
 				return err
 			}
 		}
+		open = slices.DeleteFunc(open, func(p *openPart) bool {
+			if p.Done {
+				err = errors.Join(err, p.Close())
+			}
+			return p.Done
+		})
+		if err != nil {
+			return err
+		}
 	}
 }
 
+// open opens the next part that is not done; nil if there is none.
+func (im *Import) open() (*openPart, error) {
+	s := im.State
+	for im.next < len(s.Parts) {
+		p := &s.Parts[im.next]
+		im.next++
+		if p.Done {
+			continue
+		}
+		reader, err := im.Inputs[p.File].Open(p.At)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", im.Inputs[p.File].Name, err)
+		}
+		if p.End == 0 {
+			p.End = reader.Size()
+		}
+		return &openPart{p, reader}, nil
+	}
+	return nil, nil
+}
+
+// turn imports some rows of a part.
+func (im *Import) turn(ctx context.Context, p *openPart) error {
+	var r rowfile.Row
+	for range turnRows {
+		if p.End > 0 && p.At.Offset >= p.End {
+			p.Done = true
+			return nil
+		}
+		err := p.Next(&r)
+		if err == io.EOF {
+			p.Done = true
+			return nil
+		}
+		if bad, ok := errors.AsType[*rowfile.BadRow](err); ok {
+			err = im.Rejects.Refuse(Place{p.File, bad.Line}, bad.Err, bad.Text)
+		} else if err != nil {
+			return fmt.Errorf("%s: %w", im.Inputs[p.File].Name, err)
+		} else {
+			err = im.put(ctx, &r, p.File)
+		}
+		if err != nil {
+			return err
+		}
+		p.At = p.Position()
+	}
+	return nil
+}
+
 // put gives a row to the target.
-func (im *Import) put(ctx context.Context, r *rowfile.Row) error {
+func (im *Import) put(ctx context.Context, r *rowfile.Row, file int) error {
 	if im.Limiter != nil {
 		if err := im.Limiter.Wait(ctx); err != nil {
+			return err
+		}
+		if err := im.look(ctx); err != nil { // a turn may take long
 			return err
 		}
 	}
@@ -142,7 +203,7 @@ func (im *Import) put(ctx context.Context, r *rowfile.Row) error {
 			r.Cells[i].Version = im.State.Version
 		}
 	}
-	if err := im.Target.Put(r, Place{im.State.File, r.Line}); err != nil {
+	if err := im.Target.Put(r, Place{file, r.Line}); err != nil {
 		return err
 	}
 	im.State.Rows++
@@ -151,7 +212,7 @@ func (im *Import) put(ctx context.Context, r *rowfile.Row) error {
 
 // look shows the progress and saves the state, when it is time.
 func (im *Import) look(ctx context.Context) error {
-	im.Progress.Show(im.State.Rows, im.fraction(im.State.At))
+	im.Progress.Show(im.State.Rows, im.State.fraction())
 	if im.Save > 0 && time.Since(im.saved) >= im.Save {
 		if err := im.save(); err != nil {
 			return err
@@ -175,23 +236,4 @@ func (im *Import) save() error {
 	}
 	im.saved = time.Now()
 	return im.State.Write()
-}
-
-// fraction is the part of the input, by its bytes, that lies before a position of the present file; 0 if it is unknown.
-func (im *Import) fraction(at rowfile.Position) float64 {
-	var before, all float64
-	for i := range im.Inputs {
-		in := &im.Inputs[i]
-		if in.Size <= 0 {
-			return 0
-		}
-		all += float64(in.Size)
-		switch {
-		case i < im.State.File:
-			before += float64(in.Size)
-		case i == im.State.File && in.units > 0:
-			before += float64(in.Size) * float64(at.Offset) / float64(in.units)
-		}
-	}
-	return before / all
 }

@@ -86,21 +86,33 @@ func newFixture(t *testing.T, dir string, most int64, texts ...string) *fixture 
 			t.Fatal(err)
 		}
 		names, begin.Inputs = append(names, id.Name), append(begin.Inputs, id)
+		begin.Parts = append(begin.Parts, Part{File: i, Weight: id.Size})
 		f.Inputs = append(f.Inputs, Input{Identity: id, Open: func(at rowfile.Position) (rowfile.Reader, error) {
 			return rowfile.NewReader(strings.NewReader(text), int64(len(text)), &rowfile.ReadOptions{
 				Format: rowfile.CSV, Key: []rowfile.Column{{Name: "k", Type: row.TypeInteger}}, At: at,
 			})
 		}})
 	}
+	f.State = resumed(t, filepath.Join(dir, "state"), begin)
 	var err error
-	if f.State, err = Resume(filepath.Join(dir, "state"), begin); err != nil {
-		t.Fatal(err)
-	}
 	if f.Rejects, err = NewRejects(filepath.Join(dir, "rejects"), names, most, f.State.Rejected, f.State.RejectedBytes); err != nil {
 		t.Fatal(err)
 	}
 	f.target.rejects = f.Rejects
 	return f
+}
+
+// resumed is the state of a file or, if there is none, begin.
+func resumed(t *testing.T, path string, begin *State) *State {
+	t.Helper()
+	s, err := Load(path, begin)
+	if err == nil && s == nil {
+		s, err = begin, begin.Keep(path)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
 }
 
 // numbers is a CSV text of the keys from, included, to to, excluded.
@@ -126,7 +138,7 @@ func TestAnImportThatEndedGoesOnBehindWhatWasWritten(t *testing.T) {
 		t.Errorf("the target was finished with %v", f.target.finished)
 	}
 	again := newFixture(t, dir, 0, texts...)
-	if s := again.State; s.File != 1 || s.Rows < 2000 || s.Rows > 2499 || s.At.Line != s.Rows-1000+1 || s.Version != 77 {
+	if s := again.State; !s.Parts[0].Done || s.Rows < 2000 || s.Rows > 2499 || s.Parts[1].At.Line != s.Rows-1000+1 || s.Version != 77 {
 		t.Fatalf("%+v", s)
 	}
 	from := again.State.Rows
@@ -231,11 +243,9 @@ func TestRejectsOfAnImportThatGoesOnAreNotThereTwice(t *testing.T) {
 func TestAStateOfAnotherImportOrADamagedOneIsRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state")
 	begin := func() *State {
-		return &State{Inputs: []Identity{{"a.csv", 10, "00"}}, Target: "t", Settings: "s", Version: 5}
+		return &State{Inputs: []Identity{{"a.csv", 10, "00"}}, Parts: []Part{{Weight: 10}}, Target: "t", Settings: "s", Version: 5}
 	}
-	if _, err := Resume(path, begin()); err != nil {
-		t.Fatal(err)
-	}
+	resumed(t, path, begin())
 	whole, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -245,7 +255,7 @@ func TestAStateOfAnotherImportOrADamagedOneIsRefused(t *testing.T) {
 		if err := os.WriteFile(path, content, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if s, err := Resume(path, begin()); err == nil || !strings.Contains(err.Error(), path) {
+		if s, err := Load(path, begin()); err == nil || !strings.Contains(err.Error(), path) {
 			t.Errorf("%q was taken for %+v, %v", content, s, err)
 		}
 	}
@@ -268,13 +278,13 @@ func TestAStateOfAnotherImportOrADamagedOneIsRefused(t *testing.T) {
 	} {
 		other := begin()
 		change(other)
-		if _, err := Resume(path, other); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Load(path, other); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", want, err)
 		}
 	}
 	later := begin()
 	later.Version = 6
-	if s, err := Resume(path, later); err != nil || s.Version != 5 {
+	if s, err := Load(path, later); err != nil || s.Version != 5 {
 		t.Errorf("%+v, %v", s, err)
 	}
 }

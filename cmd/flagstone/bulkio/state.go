@@ -44,34 +44,71 @@ func Identify(name string, in io.ReaderAt, size int64) (Identity, error) {
 	return Identity{Name: name, Size: size, Start: fmt.Sprintf("%016x", xxhash.Sum64(start))}, nil
 }
 
-// State is how far an import is: every row before At of the file of number File is written or rejected.
+// Part is a part of an input. Every row of it before At is written or rejected.
+type Part struct {
+	File   int              `json:"file"` // in State.Inputs
+	Begin  int64            `json:"begin"`
+	At     rowfile.Position `json:"at"`
+	End    int64            `json:"end"`    // an offset; 0: the end of the input, which is not known yet
+	Weight int64            `json:"weight"` // about its size in bytes; 0 if it is unknown
+	Done   bool             `json:"done"`
+}
+
+// PartsOf divides an input of so many bytes at positions, which ascend from the beginning to the end.
+func PartsOf(file int, size int64, cuts []rowfile.Position) (parts []Part) {
+	for i := range cuts[1:] {
+		parts = append(parts, Part{
+			File: file, Begin: cuts[i].Offset, At: cuts[i], End: cuts[i+1].Offset, Weight: size / int64(len(cuts)-1),
+		})
+	}
+	return parts
+}
+
+// State is how far an import is.
 type State struct {
-	Inputs        []Identity       `json:"inputs"`
-	Target        string           `json:"target"`   // what is written to
-	Settings      string           `json:"settings"` // options that decide what a line means
-	Version       int64            `json:"version"`  // of cells whose file tells none: when the import began
-	File          int              `json:"file"`
-	At            rowfile.Position `json:"at"`
-	Rows          int64            `json:"rows"`           // rows that were written
-	Rejected      int64            `json:"rejected"`       // lines that were not
-	RejectedBytes int64            `json:"rejected_bytes"` // the length of the file of rejected lines
+	Inputs        []Identity `json:"inputs"`
+	Target        string     `json:"target"`   // what is written to
+	Settings      string     `json:"settings"` // options that decide what a line means
+	Version       int64      `json:"version"`  // of cells whose file tells none: when the import began
+	Parts         []Part     `json:"parts"`
+	Rows          int64      `json:"rows"`           // rows that were written
+	Rejected      int64      `json:"rejected"`       // lines that were not
+	RejectedBytes int64      `json:"rejected_bytes"` // the length of the file of rejected lines
 
 	path string // "": it is not kept
 }
 
 // Done reports whether the import is complete.
-func (s *State) Done() bool { return s.File >= len(s.Inputs) }
+func (s *State) Done() bool {
+	return !slices.ContainsFunc(s.Parts, func(p Part) bool { return !p.Done })
+}
 
-// Resume returns the state of a file, if there is one, and otherwise begin, which is kept there from now on. It
-// refuses a state of another import. With the path "" nothing is kept.
-func Resume(path string, begin *State) (*State, error) {
-	begin.path = path
+// fraction is the part of the input, by its bytes, that is imported; 0 if that is unknown.
+func (s *State) fraction() float64 {
+	var before, all float64
+	for i := range s.Parts {
+		p := &s.Parts[i]
+		all += float64(p.Weight)
+		switch {
+		case p.Weight == 0:
+			return 0
+		case p.Done:
+			before += float64(p.Weight)
+		case p.End > p.Begin:
+			before += float64(p.Weight) * float64(p.At.Offset-p.Begin) / float64(p.End-p.Begin)
+		}
+	}
+	return before / max(all, 1)
+}
+
+// Load reads the state of a file; nil if there is none, or with the path "". It refuses that of another import than begin.
+func Load(path string, begin *State) (*State, error) {
 	if path == "" {
-		return begin, nil
+		return nil, nil
 	}
 	content, err := vfs.ReadFile(vfs.OS(), path, maxState)
 	if errors.Is(err, fs.ErrNotExist) {
-		return begin, begin.Write()
+		return nil, nil
 	}
 	if err != nil {
 		return nil, err
@@ -80,11 +117,17 @@ func Resume(path string, begin *State) (*State, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w; remove it to import from the beginning", path, err)
 	}
-	s.path = path
 	if why := s.differs(begin); why != "" {
 		return nil, fmt.Errorf("%s is the state of another import: %s; give another --state, or remove it to import from the beginning", path, why)
 	}
+	s.path = path
 	return s, nil
+}
+
+// Keep writes the state to a file from now on; with the path "" nowhere.
+func (s *State) Keep(path string) error {
+	s.path = path
+	return s.Write()
 }
 
 // differs says what another import would do differently.
@@ -126,15 +169,17 @@ func parseState(content []byte) (*State, error) {
 	if err := decoder.Decode(s); err != nil {
 		return nil, err
 	}
-	if s.File < 0 || s.File > len(s.Inputs) || s.At.Offset < 0 || s.At.Line < 0 || s.RejectedBytes < 0 {
-		return nil, errors.New("its numbers are out of range")
+	for _, p := range s.Parts {
+		if p.File < 0 || p.File >= len(s.Inputs) || p.At.Offset < p.Begin || p.At.Line < 0 {
+			return nil, errors.New("its numbers are out of range")
+		}
 	}
 	return s, nil
 }
 
 func checksum(body []byte) string { return fmt.Sprintf("%016x", xxhash.Sum64(body)) }
 
-// Write replaces the file as a whole, durably.
+// Write replaces the file of Keep as a whole, durably.
 func (s *State) Write() error {
 	if s.path == "" {
 		return nil

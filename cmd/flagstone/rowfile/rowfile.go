@@ -138,6 +138,39 @@ func NewReader(in io.Reader, size int64, o *ReadOptions) (Reader, error) {
 	return nil, fmt.Errorf("no format is named %q; there are csv, json and parquet", o.Format)
 }
 
+// Cut returns the positions that divide a file into n parts, from its beginning to its end. A part is not empty, so there
+// may be fewer. A CSV or JSON file is read for it.
+func Cut(in io.Reader, size int64, o *ReadOptions, n int) ([]Position, error) {
+	r, err := NewReader(in, size, o)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	cuts := []Position{{}}
+	due := func() int64 { return r.Size() * int64(len(cuts)) / int64(n) }
+	records := (*records)(nil)
+	switch r := r.(type) {
+	case *csvReader:
+		records = r.records
+	case *jsonReader:
+		records = r.records
+	case *parquetReader:
+		for ; len(cuts) < n; cuts = append(cuts, Position{due(), due()}) {
+		}
+		return slices.Compact(append(cuts, Position{r.Size(), r.Size()})), nil
+	}
+	for {
+		switch _, err := records.next(); {
+		case err == io.EOF:
+			return slices.Compact(append(cuts, records.behind)), nil
+		case err != nil:
+			return nil, err
+		case len(cuts) < n && records.behind.Offset >= due():
+			cuts = append(cuts, records.behind)
+		}
+	}
+}
+
 // Layout says which columns a file has.
 type Layout struct {
 	Key []Column

@@ -139,6 +139,48 @@ func TestRowsComeBackAsTheyWereWritten(t *testing.T) {
 	}
 }
 
+// TestPartsOfAFileHaveEachRowOnce divides files into several numbers of parts.
+func TestPartsOfAFileHaveEachRowOnce(t *testing.T) {
+	for _, f := range forms {
+		rows := edgeRows(f.several)
+		l := &Layout{Key: testKey}
+		if f.flat {
+			l = layoutOf(rows)
+		}
+		file := written(t, f.format, l, rows)
+		if f.format != Parquet {
+			file = append(file, '\n', '\n') // lines without a record
+		}
+		for _, n := range []int{1, 2, 3, 7, 100} {
+			o := ReadOptions{Format: f.format, Key: testKey}
+			cuts, err := Cut(bytes.NewReader(file), int64(len(file)), &o, n)
+			if err != nil || len(cuts) > n+1 || len(cuts) < min(n, len(rows)/2)+1 {
+				t.Fatalf("%s: %d cuts for %d parts, %v", f.name, len(cuts), n, err)
+			}
+			at := 0
+			for i := range cuts[1:] {
+				o.At = cuts[i]
+				r, err := NewReader(bytes.NewReader(file), int64(len(file)), &o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for r.Position().Offset < cuts[i+1].Offset {
+					var got Row
+					if err := r.Next(&got); err == io.EOF {
+						break
+					} else if err != nil || text(&got) != text(&rows[at]) {
+						t.Fatalf("%s: part %d of %d: row %d is %s, %v", f.name, i, n, at, text(&got), err)
+					}
+					at++
+				}
+			}
+			if at != len(rows) {
+				t.Errorf("%s: %d parts have %d rows, want %d", f.name, n, at, len(rows))
+			}
+		}
+	}
+}
+
 // read reads a CSV or JSON text for a key column k, and writes what comes out.
 func read(format Format, in string, o ReadOptions) string {
 	o.Format, o.Key = format, []Column{{"k", row.TypeString}}

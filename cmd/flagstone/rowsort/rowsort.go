@@ -58,6 +58,9 @@ func New(dir string, memory int) *Sorter { return &Sorter{dir: dir, memory: memo
 
 // Add adds a record. The key is not empty. Add copies both.
 func (s *Sorter) Add(key, value []byte) error {
+	if s.arena == nil {
+		s.arena = make([]byte, 0, s.memory) // growing would copy it, and take twice as much
+	}
 	if len(s.index) > 0 && len(s.arena)+len(key)+len(value)+entryBytes*(len(s.index)+1) > s.memory {
 		if err := s.spill(); err != nil {
 			return err
