@@ -37,7 +37,7 @@ func newParquetReader(in io.Reader, size int64, o *ReadOptions) (_ Reader, err e
 	defer recovered(&err)
 	at, ok := in.(io.ReaderAt)
 	if !ok || size <= 0 {
-		return nil, errors.New("Parquet is not read from a pipe, nor from an empty file")
+		return nil, errors.New("a parquet file is not read from a pipe, and is never an empty file")
 	}
 	r := &parquetReader{table: o.Key, key: make([]row.Value, len(o.Key)), read: o.At.Offset}
 	if r.file, err = parquet.OpenFile(at, size); err != nil {
