@@ -127,7 +127,11 @@ func (e *exportCommand) columns(ctx context.Context, c *output, source rowSource
 	progress := e.progress(c, "looked for columns in")
 	progress.Begin(0, 0)
 	seen := map[rowfile.Column]bool{}
-	err = eachPage(ctx, source.pages(&p.query), func(page []rowfile.Row) error {
+	ranges, err := source.ranges(&p.query)
+	if err != nil {
+		return nil, 0, err
+	}
+	err = eachPage(ctx, ranges, func(page []rowfile.Row) error {
 		rows += int64(len(page))
 		for i := range page {
 			for _, cell := range page[i].Cells {
@@ -156,7 +160,11 @@ func (e *exportCommand) write(ctx context.Context, c *output, out io.Writer, sou
 	progress := e.progress(c, "exported")
 	progress.Begin(0, 0)
 	rows := int64(0)
-	err = eachPage(ctx, source.pages(&p.query), func(page []rowfile.Row) error {
+	ranges, err := source.ranges(&p.query)
+	if err != nil {
+		return err
+	}
+	err = eachPage(ctx, ranges, func(page []rowfile.Row) error {
 		for i := range page {
 			if err := w.Write(&page[i]); err != nil {
 				return err

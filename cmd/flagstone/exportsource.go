@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 
 	"github.com/aliyun/aliyun-tablestore-go-sdk/tablestore"
 
@@ -21,15 +22,15 @@ type nextPage func(ctx context.Context) ([]rowfile.Row, error)
 // rowSource is where the rows of an export come from.
 type rowSource interface {
 	key() []rowfile.Column
-	// pages begins to read the rows of a query in the order of their keys.
-	pages(q *instances.Query) nextPage
+	// ranges divides the rows of a query into ranges that may be read beside each other, in the order of their keys.
+	ranges(q *instances.Query) ([]nextPage, error)
 	close() error
 }
 
 // source opens the table.
 func (e *exportCommand) source(ctx context.Context, c *output) (rowSource, error) {
 	if e.Endpoint != "" {
-		client, err := endpointClient(e.Endpoint, e.Instance, e.Dir, 1, endpointPatience)
+		client, err := endpointClient(e.Endpoint, e.Instance, e.Dir, rangesAhead, endpointPatience)
 		if err != nil {
 			return nil, err
 		}
@@ -50,45 +51,68 @@ func (e *exportCommand) source(ctx context.Context, c *output) (rowSource, error
 	return s, err
 }
 
-// eachPage calls do with the pages. The next page is read meanwhile.
-func eachPage(ctx context.Context, next nextPage, do func(page []rowfile.Row) error) error {
+const (
+	// rangesAhead is how many ranges are read at a time, and pagesAhead how many pages of each wait until those before
+	// them are written. A page is up to 4 MiB.
+	rangesAhead, pagesAhead = 4, 2
+	// rangeBytes is about the size of a range, so that most of it is read while it waits.
+	rangeBytes = 8 << 20
+)
+
+// readPage is a page, or the error that ends its range.
+type readPage struct {
+	rows []rowfile.Row
+	err  error
+}
+
+// eachPage calls do with the pages of ranges, in order. Some ranges are read ahead.
+func eachPage(ctx context.Context, ranges []nextPage, do func(page []rowfile.Row) error) error {
 	ctx, end := context.WithCancel(ctx)
-	type result struct {
-		page []rowfile.Row
-		err  error
-	}
-	read := make(chan result, 1)
-	go func() {
-		defer close(read)
+	var readers sync.WaitGroup
+	defer readers.Wait()
+	defer end()
+	var ahead []chan readPage
+	for len(ranges)+len(ahead) > 0 {
+		for len(ranges) > 0 && len(ahead) < rangesAhead {
+			pages, next := make(chan readPage, pagesAhead), ranges[0]
+			readers.Go(func() { readRange(ctx, next, pages) })
+			ahead, ranges = append(ahead, pages), ranges[1:]
+		}
 		for {
-			page, err := next(ctx)
+			var page readPage
 			select {
-			case read <- result{page, err}:
+			case page = <-ahead[0]:
 			case <-ctx.Done():
-				return
+				return errors.New("interrupted")
 			}
-			if err != nil {
-				return
+			if page.err == io.EOF {
+				break
+			}
+			if page.err != nil {
+				return page.err
+			}
+			if err := do(page.rows); err != nil {
+				return err
 			}
 		}
-	}()
-	defer func() { // the reader has ended when eachPage returns
-		end()
-		for range read {
+		ahead = ahead[1:]
+	}
+	return nil
+}
+
+// readRange reads the pages of a range until the first error, which is the last page.
+func readRange(ctx context.Context, next nextPage, pages chan<- readPage) {
+	for {
+		rows, err := next(ctx)
+		select {
+		case pages <- readPage{rows, err}:
+		case <-ctx.Done():
+			return
 		}
-	}()
-	for r := range read {
-		if r.err == io.EOF {
-			return nil
-		}
-		if r.err != nil {
-			return r.err
-		}
-		if err := do(r.page); err != nil {
-			return err
+		if err != nil {
+			return
 		}
 	}
-	return errors.New("interrupted")
 }
 
 // folderSource reads a folder that this process has opened to read. So nothing changes in it, and all pages are of one
@@ -102,9 +126,9 @@ type folderSource struct {
 func (s *folderSource) key() []rowfile.Column { return s.columns }
 func (s *folderSource) close() error          { return s.home.Close() }
 
-func (s *folderSource) pages(q *instances.Query) nextPage {
+func (s *folderSource) ranges(q *instances.Query) ([]nextPage, error) {
 	query, ended := *q, false
-	return func(ctx context.Context) ([]rowfile.Row, error) {
+	next := func(ctx context.Context) ([]rowfile.Row, error) {
 		if ended {
 			return nil, io.EOF
 		}
@@ -126,6 +150,7 @@ func (s *folderSource) pages(q *instances.Query) nextPage {
 		}
 		return rows, nil
 	}
+	return []nextPage{next}, nil
 }
 
 // endpointSource reads a table at an endpoint.
@@ -137,27 +162,51 @@ type endpointSource struct {
 func (s *endpointSource) key() []rowfile.Column { return s.columns }
 func (s *endpointSource) close() error          { return nil }
 
-func (s *endpointSource) pages(q *instances.Query) nextPage {
-	criteria := &tablestore.RangeRowQueryCriteria{
-		TableName: q.Table, Direction: tablestore.FORWARD, MaxVersion: q.MaxVersions, ColumnsToGet: q.Columns,
-	}
-	if len(q.Columns) > 0 {
+func (s *endpointSource) ranges(q *instances.Query) (ranges []nextPage, err error) {
+	columns := q.Columns
+	if len(columns) > 0 {
 		for _, k := range s.columns { // or else rows without these columns would be left out
-			criteria.ColumnsToGet = append(criteria.ColumnsToGet, k.Name)
+			columns = append(columns[:len(columns):len(columns)], k.Name)
 		}
 	}
-	var err error
-	if criteria.StartPrimaryKey, err = s.bound(q, q.From, true); err == nil {
-		criteria.EndPrimaryKey, err = s.bound(q, q.To, false)
+	splits, err := s.splits(q)
+	for _, split := range splits {
+		ranges = append(ranges, s.pages(&tablestore.RangeRowQueryCriteria{
+			TableName: q.Table, Direction: tablestore.FORWARD, MaxVersion: q.MaxVersions, ColumnsToGet: columns,
+			StartPrimaryKey: split.LowerBound, EndPrimaryKey: split.UpperBound,
+		}))
 	}
-	return func(ctx context.Context) ([]rowfile.Row, error) {
-		switch {
-		case err != nil:
+	return ranges, err
+}
+
+// splits divides a table by size, unless the query is for a part of it.
+func (s *endpointSource) splits(q *instances.Query) ([]*tablestore.Split, error) {
+	if len(q.Prefix) == 0 && q.From == nil && q.To == nil {
+		unit := int64(rangeBytes)
+		response, err := s.client.ComputeSplitPointsBySize(&tablestore.ComputeSplitPointsBySizeRequest{
+			TableName: q.Table, SplitSize: 1, SplitSizeUnitInByte: &unit,
+		})
+		if err != nil {
 			return nil, err
-		case criteria.StartPrimaryKey == nil:
+		}
+		return response.Splits, nil
+	}
+	low, err := s.bound(q, q.From, true)
+	if err != nil {
+		return nil, err
+	}
+	high, err := s.bound(q, q.To, false)
+	return []*tablestore.Split{{LowerBound: low, UpperBound: high}}, err
+}
+
+// pages reads a range.
+func (s *endpointSource) pages(criteria *tablestore.RangeRowQueryCriteria) nextPage {
+	return func(ctx context.Context) ([]rowfile.Row, error) {
+		if criteria.StartPrimaryKey == nil {
 			return nil, io.EOF
-		case ctx.Err() != nil:
-			return nil, ctx.Err()
+		}
+		if err := ctx.Err(); err != nil {
+			return nil, err
 		}
 		response, err := s.client.GetRange(&tablestore.GetRangeRequest{RangeRowQueryCriteria: criteria})
 		if err != nil {

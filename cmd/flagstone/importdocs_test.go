@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/mattn/go-shellwords"
 
 	"github.com/flagstone-db/flagstone/flagstonetest"
+	"github.com/flagstone-db/flagstone/instances"
 	"github.com/flagstone-db/flagstone/server/faults"
 )
 
@@ -114,4 +116,35 @@ func TestAnImportGoesOnWhenTheEndpointFails(t *testing.T) {
 		t.Errorf("it said %s", e.String())
 	}
 	refused(t, "table t", append([]string{"export", "t", "--instance", "nobody"}, at[:2]...)...)
+}
+
+// TestAnExportOfManyRangesIsInOrder has a table that the endpoint divides.
+func TestAnExportOfManyRangesIsInOrder(t *testing.T) {
+	dir := newHome(t)
+	var in strings.Builder
+	in.WriteString("k:integer,a:string\n")
+	random := rand.NewChaCha8([32]byte{1}) // it must not be compressed into one range
+	value := make([]byte, 20_000)
+	for n := range 1000 {
+		_, _ = random.Read(value)
+		fmt.Fprintf(&in, "%d,%x\n", n, value)
+	}
+	name := filepath.Join(t.TempDir(), "in.csv")
+	if err := os.WriteFile(name, []byte(in.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	done(t, "import", "t", name, "--dir", dir, "--spread", "3")
+	url, stop := serving(t, "--dir", dir)
+	defer stop()
+	client, err := endpointClient(url, "demo", dir, 1, benchPatience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	source := endpointSource{client: client}
+	if ranges, err := source.ranges(&instances.Query{Table: "t"}); err != nil || len(ranges) < 3 {
+		t.Fatalf("%d ranges, %v", len(ranges), err)
+	}
+	if got := done(t, "export", "t", "--endpoint", url, "--dir", dir, "--format", "csv"); got != in.String() {
+		t.Errorf("the export has %d bytes, want %d", len(got), in.Len())
+	}
 }
