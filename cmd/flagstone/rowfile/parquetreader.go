@@ -1,6 +1,7 @@
 package rowfile
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -39,6 +40,9 @@ func newParquetReader(in io.Reader, size int64, o *ReadOptions) (_ Reader, err e
 	if !ok || size <= 0 {
 		return nil, errors.New("a parquet file is not read from a pipe, and is never an empty file")
 	}
+	if err := checkFooter(at, size); err != nil {
+		return nil, err
+	}
 	r := &parquetReader{table: o.Key, key: make([]row.Value, len(o.Key)), read: o.At.Offset}
 	if r.file, err = parquet.OpenFile(at, size); err != nil {
 		return nil, err
@@ -46,10 +50,41 @@ func newParquetReader(in io.Reader, size int64, o *ReadOptions) (_ Reader, err e
 	if v, ok := r.file.Lookup(parquetVersionKey); ok && v != parquetVersion {
 		return nil, fmt.Errorf("the layout of the file has version %s, and only version %s is known", v, parquetVersion)
 	}
-	if err := r.readSchema(o); err != nil {
+	if err := errors.Join(checkCodecs(r.file), r.readSchema(o)); err != nil {
 		return nil, err
 	}
 	return r, r.seek(o.At.Offset)
+}
+
+// checkFooter compares the length of the footer with that of the file: the library takes as much memory as it is told.
+func checkFooter(in io.ReaderAt, size int64) error {
+	const magic, least = "PAR1", 12
+	end := make([]byte, 8)
+	if size < least {
+		return errors.New("the file is too short for a parquet file")
+	}
+	if _, err := in.ReadAt(end, size-int64(len(end))); err != nil {
+		return err
+	}
+	if string(end[4:]) != magic {
+		return errors.New("this is no parquet file, or its end is missing")
+	}
+	if footer := int64(binary.LittleEndian.Uint32(end)); footer > size-least {
+		return fmt.Errorf("the file is damaged: its footer has %d bytes, and the file %d", footer, size)
+	}
+	return nil
+}
+
+// checkCodecs refuses lz4: of a damaged page, the library's decoder tries larger and larger buffers without end.
+func checkCodecs(f *parquet.File) error {
+	for _, group := range f.Metadata().RowGroups {
+		for _, column := range group.Columns {
+			if codec := column.MetaData.Codec; codec == format.Lz4 || codec == format.Lz4Raw {
+				return fmt.Errorf("the file is compressed with %s, which is not read; write it with zstd or snappy", codec)
+			}
+		}
+	}
+	return nil
 }
 
 // recovered makes an error of a panic: the library trusts the counts and offsets of a file that has no checksum over its
