@@ -3,17 +3,31 @@ package main
 // This file talks to a Table Store endpoint, this one or another, through the official SDK.
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/aliyun/aliyun-tablestore-go-sdk/tablestore"
 
 	"github.com/flagstone-db/flagstone/cmd/flagstone/rowfile"
+	"github.com/flagstone-db/flagstone/ots"
 	"github.com/flagstone-db/flagstone/row"
+)
+
+const (
+	// requestPatience is for how long the SDK repeats a request by itself. It does not look at a context then.
+	requestPatience = 2 * time.Second
+	// endpointPatience is for how long an import or an export waits for an endpoint that carries out nothing.
+	endpointPatience = 5 * time.Minute
+	// A request that is sent again waits firstPause, and then twice that, up to lastPause.
+	firstPause, lastPause = 50 * time.Millisecond, 5 * time.Second
 )
 
 // endpointClient makes a client of an endpoint for so many workers, which repeats requests that may be repeated for as
@@ -82,4 +96,58 @@ func fromSDK(v any) (row.Value, error) {
 		return row.Binary(v), nil
 	}
 	return row.Value{}, fmt.Errorf("the SDK gives a value of type %T", v)
+}
+
+// retryable reports whether a code says that the same put may succeed later.
+func retryable(code string) bool {
+	return slices.Contains([]string{
+		ots.CodeRowOperationConflict, ots.CodeCapacityUnitExhausted, ots.CodeNotEnoughCapacityUnit, ots.CodeTableNotReady, ots.CodeRequestTimeout,
+		ots.CodeFlowControl, ots.CodeInternalServerError, ots.CodeServerBusy, ots.CodeStorageServerBusy, ots.CodePartitionUnavailable,
+		ots.CodeTimeout, ots.CodeServerUnavailable, ots.CodeOperationThrottled,
+	}, code)
+}
+
+// fatal reports whether a code refuses every row.
+func fatal(code string) bool {
+	return slices.Contains([]string{ots.CodeObjectNotExist, ots.CodeAuthFailed, ots.CodeNoPermissionAccess}, code)
+}
+
+// codeOf is the code of an error of the endpoint; "" if there was no answer.
+func codeOf(err error) string {
+	if own, ok := errors.AsType[*tablestore.OtsError](err); ok {
+		return own.Code
+	}
+	return ""
+}
+
+// transient reports whether a request that has failed may succeed later: there was no answer, or its code says so.
+func transient(err error) bool {
+	code := codeOf(err)
+	return code == "" || retryable(code)
+}
+
+// persist sends a request again until it succeeds, fails for good, or endpointPatience is over.
+func persist(ctx context.Context, request func() error) error {
+	begun := time.Now()
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		err := request()
+		if err == nil || !transient(err) || time.Since(begun) > endpointPatience {
+			return err
+		}
+		if err := wait(ctx, pause); err != nil {
+			return err
+		}
+	}
+}
+
+// wait waits for about a time, or until the context ends.
+func wait(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d/2 + rand.N(d/2)) // workers do not come back together
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }

@@ -30,13 +30,16 @@ type rowSource interface {
 // source opens the table.
 func (e *exportCommand) source(ctx context.Context, c *output) (rowSource, error) {
 	if e.Endpoint != "" {
-		client, err := endpointClient(e.Endpoint, e.Instance, e.Dir, rangesAhead, endpointPatience)
+		client, err := endpointClient(e.Endpoint, e.Instance, e.Dir, rangesAhead, requestPatience)
 		if err != nil {
 			return nil, err
 		}
 		key, err := endpointKey(client, e.Table)
+		if err != nil {
+			return nil, err
+		}
 		fmt.Fprintln(c.err, "flagstone: an export from an endpoint is not of one moment; rows that change meanwhile are as they were when their page was read")
-		return &endpointSource{client, key}, err
+		return &endpointSource{client, key}, nil
 	}
 	home, err := e.openFolder(ctx, true)
 	if err != nil {
@@ -208,7 +211,11 @@ func (s *endpointSource) pages(criteria *tablestore.RangeRowQueryCriteria) nextP
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		response, err := s.client.GetRange(&tablestore.GetRangeRequest{RangeRowQueryCriteria: criteria})
+		var response *tablestore.GetRangeResponse
+		err := persist(ctx, func() (err error) {
+			response, err = s.client.GetRange(&tablestore.GetRangeRequest{RangeRowQueryCriteria: criteria})
+			return err
+		})
 		if err != nil {
 			return nil, err
 		}

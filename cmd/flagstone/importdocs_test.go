@@ -87,6 +87,7 @@ func TestAnImportGoesOnWhenTheEndpointFails(t *testing.T) {
 		{Operation: "BatchWriteRow", Code: "OTSRowOperationConflict", Rate: 0.01, Rows: true},
 		{Operation: "BatchWriteRow", Code: "OTSTimeout", Rate: 0.1, Applied: true},
 		{Operation: "BatchWriteRow", Code: "OTSServerUnavailable", Rate: 0.1},
+		{Operation: "GetRange", Code: "OTSFlowControl", Rate: 1, Times: 2},
 	} {
 		if err := srv.Faults.Add(rule); err != nil {
 			t.Fatal(err)
@@ -104,13 +105,13 @@ func TestAnImportGoesOnWhenTheEndpointFails(t *testing.T) {
 	if status := run(context.Background(), args, &output{in: strings.NewReader(in), out: &o, err: &e}); status != 0 {
 		t.Fatal(e.String())
 	}
+	if got := done(t, append([]string{"export", "t", "--format", "csv"}, at...)...); got != want {
+		t.Errorf("the table has %.500s", got)
+	}
 	for _, rule := range srv.Faults.List() {
 		if rule.Hit == 0 {
 			t.Errorf("no request was hit by %+v", rule)
 		}
-	}
-	if got := done(t, append([]string{"export", "t", "--format", "csv"}, at...)...); got != want {
-		t.Errorf("the table has %.500s", got)
 	}
 	if !strings.Contains(e.String(), "rejected 2 lines") || !strings.Contains(e.String(), "imported 2000 rows") {
 		t.Errorf("it said %s", e.String())

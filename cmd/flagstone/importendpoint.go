@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -21,16 +20,8 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-const (
-	// requestPatience is for how long the SDK repeats a request by itself.
-	requestPatience = 5 * time.Second
-	// endpointPatience is for how long an import waits for an endpoint that takes none of a batch.
-	endpointPatience = 5 * time.Minute
-	// A batch of which rows are to be sent again waits firstPause, and then twice that, up to lastPause.
-	firstPause, lastPause = 50 * time.Millisecond, 5 * time.Second
-	// endpointWorkers is the default of --workers at an endpoint.
-	endpointWorkers = 16
-)
+// endpointWorkers is the default of --workers at an endpoint.
+const endpointWorkers = 16
 
 // endpointTarget puts rows into a table at an endpoint. Workers send batches; all rows of one key go to one worker.
 type endpointTarget struct {
@@ -169,14 +160,13 @@ func (b *endpointBatch) send(ctx context.Context, rows []int) error {
 	begun := time.Now()
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		left, err := b.request(rows)
-		var own *tablestore.OtsError
 		switch {
 		case err == nil && len(left) == 0:
 			return nil
 		case err == nil:
-		case !errors.As(err, &own) || retryable(own.Code):
+		case transient(err):
 			left = rows
-		case fatal(own.Code):
+		case fatal(codeOf(err)):
 			return err
 		case len(rows) == 1:
 			b.rows[rows[0]].refused = err
@@ -194,7 +184,7 @@ func (b *endpointBatch) send(ctx context.Context, rows []int) error {
 			return fmt.Errorf("the endpoint has taken no row for %s: %w", endpointPatience, err)
 		}
 		rows = left
-		if err := wait(ctx, pause/2+rand.N(pause/2)); err != nil {
+		if err := wait(ctx, pause); err != nil {
 			return err
 		}
 	}
@@ -227,30 +217,4 @@ func (b *endpointBatch) request(rows []int) (left []int, err error) {
 		}
 	}
 	return left, nil
-}
-
-// retryable reports whether a code says that the same put may succeed later.
-func retryable(code string) bool {
-	return slices.Contains([]string{
-		ots.CodeRowOperationConflict, ots.CodeCapacityUnitExhausted, ots.CodeNotEnoughCapacityUnit, ots.CodeTableNotReady, ots.CodeRequestTimeout,
-		ots.CodeFlowControl, ots.CodeInternalServerError, ots.CodeServerBusy, ots.CodeStorageServerBusy, ots.CodePartitionUnavailable,
-		ots.CodeTimeout, ots.CodeServerUnavailable, ots.CodeOperationThrottled,
-	}, code)
-}
-
-// fatal reports whether a code refuses every row.
-func fatal(code string) bool {
-	return slices.Contains([]string{ots.CodeObjectNotExist, ots.CodeAuthFailed, ots.CodeNoPermissionAccess}, code)
-}
-
-// wait waits for a time, or until the context ends.
-func wait(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }
