@@ -23,8 +23,8 @@ import (
 type exportCommand struct {
 	carried
 	File      string   `arg:"" optional:"" default:"-" help:"The file, which must not exist; -, the default, is standard output."`
-	Columns   []string `placeholder:"NAME[:TYPE],..." help:"Only these attribute columns. Types make a flat Parquet file, and spare CSV to look for the columns first."`
-	Prefix    []string `placeholder:"VALUE,..." help:"Only rows whose key begins with these values."`
+	Columns   []string `placeholder:"NAME[:TYPE]" help:"Only these attribute columns. Types make a flat Parquet file, and spare CSV to look for the columns first."`
+	Prefix    []string `placeholder:"VALUE" help:"Only rows whose key begins with these values."`
 	From      *string  `placeholder:"VALUE" help:"Begin at this value of the next key column."`
 	To        *string  `placeholder:"VALUE" help:"End before this value of it."`
 	Where     string   `placeholder:"FILTER" help:"Only rows that pass, as in 'flagstone scan'. Of a folder alone."`

@@ -390,11 +390,12 @@ func TestImportAndExportRefuseWhatTheyCannotDo(t *testing.T) {
 		{"--where", "export", "t", "--where", "a exists", "--endpoint", "http://127.0.0.1:1"},
 		{"FLAGSTONE_ACCESS_KEY_ID", "export", "t", "--endpoint", "http://127.0.0.1:1"},
 		{"column a holds a value of type string", "export", "t", "--format", "csv", "--columns", "a:integer"},
+		{"column a holds a value of type string", "export", "t", filepath.Join(files, "new.csv"), "--columns", "a:integer"},
 	} {
 		refused(t, c[0], append(c[1:], "--dir", dir)...)
 	}
 	refused(t, "no store in", "export", "t", "--dir", files)
-	if left, err := filepath.Glob(filepath.Join(files, "*.part")); err != nil || len(left) > 0 {
+	if left, err := filepath.Glob(filepath.Join(files, "new*")); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
 }

@@ -53,6 +53,7 @@ type folderTable struct {
 	table   *flagstone.Table
 	columns []rowfile.Column
 	named   string
+	workers int // 0: as many as the store chooses
 	rejects *bulkio.Rejects
 	limits  ots.Limits
 	checked ots.Row // of the row that is being checked
@@ -73,7 +74,7 @@ func (m *importCommand) folderTarget(ctx context.Context, home *instances.Home) 
 	if err != nil {
 		return nil, err
 	}
-	t := folderTable{table: table, limits: ots.Current(), named: fmt.Sprintf("table %s of instance %s in %s", m.Table, instance, place(m.Dir))}
+	t := folderTable{table: table, workers: m.Workers, limits: ots.Current(), named: fmt.Sprintf("table %s of instance %s in %s", m.Table, instance, place(m.Dir))}
 	if t.columns, err = keyOf(described); err != nil {
 		return nil, err
 	}
@@ -84,7 +85,7 @@ func (m *importCommand) folderTarget(ctx context.Context, home *instances.Home) 
 		const memory = 256 << 20
 		return &bulkTarget{folderTable: t, sorter: rowsort.New(m.Temp, memory)}, nil
 	}
-	return &folderTarget{folderTable: t, workers: m.Workers}, nil
+	return &folderTarget{folderTable: t}, nil
 }
 
 // check says why a request of the service could not put a row, and encodes its key.
@@ -107,8 +108,7 @@ func (t *folderTable) check(r *rowfile.Row) (err error) {
 // folderTarget puts rows by a flagstone.ParallelWriter.
 type folderTarget struct {
 	folderTable
-	workers int
-	writer  *flagstone.ParallelWriter
+	writer *flagstone.ParallelWriter
 
 	mu      sync.Mutex
 	pending []pendingRow // since the last flush, to find the line of one that is refused
@@ -190,7 +190,7 @@ type bulkTarget struct {
 
 func (t *bulkTarget) begin(ctx context.Context, rejects *bulkio.Rejects) error {
 	t.rejects = rejects
-	w, err := t.table.BulkLoad(ctx, flagstone.BulkOptions{}) // whether the table takes one at all
+	w, err := t.table.BulkLoad(ctx, flagstone.BulkOptions{Workers: t.workers}) // whether the table takes one at all
 	if err != nil {
 		return bulkRefusal(err)
 	}
@@ -226,7 +226,7 @@ func (t *bulkTarget) Finish(ctx context.Context, failed error) (err error) {
 	if failed != nil {
 		return nil
 	}
-	w, err := t.table.BulkLoad(ctx, flagstone.BulkOptions{})
+	w, err := t.table.BulkLoad(ctx, flagstone.BulkOptions{Workers: t.workers})
 	if err != nil {
 		return bulkRefusal(err)
 	}
