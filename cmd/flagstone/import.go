@@ -170,7 +170,7 @@ func (m *importCommand) Run(ctx context.Context, c *output) (err error) {
 // run runs an import whose inputs and state are known.
 func (m *importCommand) run(ctx context.Context, c *output, im *bulkio.Import, target importTarget) (err error) {
 	s := im.State
-	if im.Rejects, err = bulkio.NewRejects(m.Rejects, m.Files, m.MaxRejects, s.Rejected, s.RejectedBytes); err != nil {
+	if im.Rejects, err = bulkio.NewRejects(m.Rejects, m.Files, m.MaxRejects, s); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, im.Rejects.Close()) }()
@@ -178,7 +178,7 @@ func (m *importCommand) run(ctx context.Context, c *output, im *bulkio.Import, t
 		im.Save = m.SaveEvery
 	}
 	if m.Rate > 0 {
-		im.Limiter = rate.NewLimiter(rate.Limit(m.Rate), max(1, int(m.Rate/10)))
+		im.Limiter = rate.NewLimiter(rate.Limit(m.Rate), max(1, int(m.Rate/100)))
 	}
 	if s.Rows+s.Rejected > 0 {
 		fmt.Fprintf(c.err, "flagstone: goes on after %d rows\n", s.Rows)

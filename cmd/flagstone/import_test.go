@@ -224,7 +224,8 @@ func TestRefusedRowsGoToAFile(t *testing.T) {
 	url, stop := serving(t, "--dir", filepath.Join(files, "store"), "--sync", "none")
 	defer stop()
 	done(t, "table", "create", "t", "--dir", filepath.Join(files, "store"), "--key", "k:integer")
-	for _, where := range [][]string{{"--dir", dir}, {"--dir", newHome(t), "--bulk"}, {"--endpoint", url, "--dir", filepath.Join(files, "store")}} {
+	for i, where := range [][]string{{"--dir", dir}, {"--dir", newHome(t), "--bulk"}, {"--endpoint", url, "--dir", filepath.Join(files, "store")}} {
+		rejects := rejects + strconv.Itoa(i)
 		refused(t, name+":2: ", append([]string{"import", "t", name}, where...)...)
 		refused(t, "4 lines were rejected before it", append([]string{"import", "t", name, name, "--max-rejects", "4"}, where...)...)
 		done(t, append([]string{"import", "t", name, "--max-rejects", "4", "--rejects", rejects}, where...)...)
@@ -248,7 +249,7 @@ func TestRefusedRowsGoToAFile(t *testing.T) {
 
 // TestAKilledImportEndsWithTheRowsOfTheFile kills imports at several moments, and runs them again with their state.
 func TestAKilledImportEndsWithTheRowsOfTheFile(t *testing.T) {
-	const rows = 30_000
+	const rows = 20_000
 	files := t.TempDir()
 	var text strings.Builder
 	text.WriteString("k:integer,a:string,n:integer\n")
@@ -269,7 +270,7 @@ func TestAKilledImportEndsWithTheRowsOfTheFile(t *testing.T) {
 	done(t, "table", "create", "t", "--dir", remote, "--key", "k:integer")
 	dir := newHome(t)
 	for what, where := range map[string][]string{"folder": {"--dir", dir}, "places": {"--dir", newHome(t)}, "endpoint": {"--endpoint", url, "--dir", remote}} {
-		args := append([]string{"import", "t", name, "--state", filepath.Join(files, what), "--save-every", "1ms", "--progress", "1ms"}, where...)
+		args := append([]string{"import", "t", name, "--state", filepath.Join(files, what), "--save-every", "1ms", "--progress", "1ms", "--rate", "50000"}, where...)
 		if what == "places" {
 			args = append(args, "--spread", "5")
 		}

@@ -95,7 +95,7 @@ func newFixture(t *testing.T, dir string, most int64, texts ...string) *fixture 
 	}
 	f.State = resumed(t, filepath.Join(dir, "state"), begin)
 	var err error
-	if f.Rejects, err = NewRejects(filepath.Join(dir, "rejects"), names, most, f.State.Rejected, f.State.RejectedBytes); err != nil {
+	if f.Rejects, err = NewRejects(filepath.Join(dir, "rejects"), names, most, f.State); err != nil {
 		t.Fatal(err)
 	}
 	f.target.rejects = f.Rejects
@@ -202,7 +202,7 @@ func TestRejectedLinesAreKeptUpToANumber(t *testing.T) {
 // TestRejectsOfAnImportThatGoesOnAreNotThereTwice writes a line that the state does not know of.
 func TestRejectsOfAnImportThatGoesOnAreNotThereTwice(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "rejects")
-	first, err := NewRejects(name, []string{"f"}, -1, 0, 0)
+	first, err := NewRejects(name, []string{"f"}, -1, &State{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,7 +220,7 @@ func TestRejectsOfAnImportThatGoesOnAreNotThereTwice(t *testing.T) {
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
-	second, err := NewRejects(name, []string{"f"}, 2, count, size)
+	second, err := NewRejects(name, []string{"f"}, 2, &State{Rejected: count, RejectedBytes: size, resumed: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -234,7 +234,10 @@ func TestRejectsOfAnImportThatGoesOnAreNotThereTwice(t *testing.T) {
 	if content, err := os.ReadFile(name); err != nil || bytes.Count(content, []byte("\n")) != 2 {
 		t.Errorf("%s, %v", content, err)
 	}
-	if _, err := NewRejects(name, nil, 0, 9, 9999); err == nil || !strings.Contains(err.Error(), name) {
+	if _, err := NewRejects(name, nil, 0, &State{}); err == nil || !strings.Contains(err.Error(), "exists") {
+		t.Errorf("a file that is there already: %v", err)
+	}
+	if _, err := NewRejects(name, nil, 0, &State{RejectedBytes: 9999, resumed: true}); err == nil || !strings.Contains(err.Error(), name) {
 		t.Errorf("a file that lost its end: %v", err)
 	}
 }

@@ -35,10 +35,10 @@ type Rejects struct {
 	err    error // of the line that was too much
 }
 
-// NewRejects begins to keep rejected lines of inputs in a file, behind the first bytes of it, which hold count lines from
-// before. Without a name they are counted alone.
-func NewRejects(name string, inputs []string, most, count, bytes int64) (*Rejects, error) {
-	r := &Rejects{inputs: inputs, most: most, count: count, bytes: bytes}
+// NewRejects begins to keep rejected lines of inputs in a file: in a new or empty one or, if the state is of an import that
+// goes on, behind those that the state knows of. Without a name they are counted alone.
+func NewRejects(name string, inputs []string, most int64, s *State) (*Rejects, error) {
+	r := &Rejects{inputs: inputs, most: most, count: s.Rejected, bytes: s.RejectedBytes}
 	if name == "" {
 		return r, nil
 	}
@@ -46,12 +46,18 @@ func NewRejects(name string, inputs []string, most, count, bytes int64) (*Reject
 	if err != nil {
 		return nil, err
 	}
-	if st, err := f.Stat(); err != nil || st.Size() < bytes {
-		return nil, errors.Join(fmt.Errorf("%s has fewer bytes than the import had written to it", name), err, f.Close())
+	st, err := f.Stat()
+	switch {
+	case err != nil:
+	case !s.resumed && st.Size() > 0:
+		err = fmt.Errorf("%s exists and is not empty; give another file for rejected lines", name)
+	case st.Size() < r.bytes:
+		err = fmt.Errorf("%s has fewer bytes than the import had written to it", name)
+	default:
+		err = f.Truncate(r.bytes)
 	}
-	err = f.Truncate(bytes)
 	if err == nil {
-		_, err = f.Seek(bytes, io.SeekStart)
+		_, err = f.Seek(r.bytes, io.SeekStart)
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())

@@ -75,7 +75,8 @@ type State struct {
 	Rejected      int64      `json:"rejected"`       // lines that were not
 	RejectedBytes int64      `json:"rejected_bytes"` // the length of the file of rejected lines
 
-	path string // "": it is not kept
+	path    string // "": it is not kept
+	resumed bool   // it comes from a file
 }
 
 // Done reports whether the import is complete.
@@ -120,7 +121,7 @@ func Load(path string, begin *State) (*State, error) {
 	if why := s.differs(begin); why != "" {
 		return nil, fmt.Errorf("%s is the state of another import: %s; give another --state, or remove it to import from the beginning", path, why)
 	}
-	s.path = path
+	s.path, s.resumed = path, true
 	return s, nil
 }
 
