@@ -26,7 +26,7 @@ type KeyValue struct {
 // Cell is a version of an attribute column.
 type Cell struct {
 	Name    string `json:"name"`
-	Version int64  `json:"version,omitempty"` // milliseconds; 0 in a change: the time of the change
+	Version int64  `json:"version"` // milliseconds; 0 in a change: the time of the change
 	Value   Value  `json:"value"`
 }
 

@@ -122,6 +122,15 @@ func (l *Limits) checkChange(c *RowChange) *Error {
 	return l.checkReturn(c)
 }
 
+// CheckPut returns why PutRow would refuse a row, whatever the table; nil if it would not. It does not judge versions
+// by the time of the write.
+func (l *Limits) CheckPut(r *Row) error {
+	if err := l.checkWrite(&RowChange{Type: ChangePut, Row: *r}); err != nil {
+		return err
+	}
+	return nil
+}
+
 // checkChangeShape checks which parts the type of a change requires and allows.
 func (l *Limits) checkChangeShape(c *RowChange) *Error {
 	switch c.Type {

@@ -8,12 +8,11 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/aliyun/aliyun-tablestore-go-sdk/tablestore"
 
@@ -130,21 +129,18 @@ type remoteTable struct {
 	names  []string
 }
 
-const benchKey = "key" // its primary key
+const (
+	benchKey      = "key"           // its primary key
+	benchPatience = 5 * time.Second // the default of the SDK
+)
 
 func (b *benchCommand) remote(names []string) (benchTable, error) {
-	if u, err := url.Parse(b.Endpoint); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return nil, misuse("--endpoint is %q; write it like http://127.0.0.1:8087", b.Endpoint)
-	}
-	creds, err := b.credentials()
+	client, err := endpointClient(b.Endpoint, b.Instance, b.Dir, b.Workers, benchPatience)
 	if err != nil {
 		return nil, err
 	}
-	config := tablestore.NewDefaultTableStoreConfig()
-	config.MaxIdleConnections = b.Workers // or else workers would make connections all the time
 	t := &remoteTable{
-		client: tablestore.NewClientWithConfig(b.Endpoint, b.Instance, creds.id, creds.secret, "", config),
-		name:   "bench_" + strings.ToLower(rand.Text()[:12]), names: names,
+		client: client, name: "bench_" + strings.ToLower(rand.Text()[:12]), names: names,
 	}
 	meta := &tablestore.TableMeta{TableName: t.name}
 	meta.AddPrimaryKeyColumn(benchKey, tablestore.PrimaryKeyType_STRING)
@@ -156,19 +152,6 @@ func (b *benchCommand) remote(names []string) (benchTable, error) {
 		return nil, fmt.Errorf("make table %s at %s: %w", t.name, b.Endpoint, err)
 	}
 	return t, nil
-}
-
-// credentials finds the access key of the endpoint.
-func (b *benchCommand) credentials() (credentials, error) {
-	c, err := environmentCredentials(os.Getenv)
-	if err != nil || c.id != "" {
-		return c, err
-	}
-	c, err = readCredentials(filepath.Join(b.Dir, credentialsFile))
-	if err != nil {
-		return c, fmt.Errorf("no access key for %s; set %s and %s, or name the directory of its store with --dir: %w", b.Endpoint, envKeyID, envKeySecret, err)
-	}
-	return c, nil
 }
 
 func (t *remoteTable) key(value string) *tablestore.PrimaryKey {

@@ -1,0 +1,63 @@
+package bulkio
+
+import (
+	"fmt"
+	"io"
+	"time"
+)
+
+// Progress shows how far an import or an export is. One goroutine uses it.
+type Progress struct {
+	Out      io.Writer
+	Terminal bool          // one line is written over again
+	Every    time.Duration // between two lines; 0: none but the last one
+	What     string        // what is done, in the past: "imported"
+
+	begun, shown time.Time
+	rows         int64 // before the beginning
+	fraction     float64
+}
+
+// Begin notes where the work begins.
+func (p *Progress) Begin(rows int64, fraction float64) {
+	p.begun, p.rows, p.fraction = time.Now(), rows, fraction
+	p.shown = p.begun
+}
+
+// Show shows the number of rows and the part of the work that is done, when it is time. A fraction of 0 is unknown.
+func (p *Progress) Show(rows int64, fraction float64) {
+	if p.Every <= 0 || time.Since(p.shown) < p.Every {
+		return
+	}
+	p.shown = time.Now()
+	text := p.text(rows, fraction, time.Since(p.begun))
+	if p.Terminal {
+		fmt.Fprintf(p.Out, "\r%s\x1b[K", text)
+	} else {
+		fmt.Fprintf(p.Out, "flagstone: %s\n", text)
+	}
+}
+
+// End shows the sum, if the work has begun.
+func (p *Progress) End(rows int64) {
+	if p.begun.IsZero() {
+		return
+	}
+	if p.Terminal && p.shown != p.begun {
+		fmt.Fprint(p.Out, "\r\x1b[K")
+	}
+	took := time.Since(p.begun)
+	fmt.Fprintf(p.Out, "flagstone: %s in %s\n", p.text(rows, 0, took), took.Round(time.Millisecond))
+}
+
+func (p *Progress) text(rows int64, fraction float64, took time.Duration) string {
+	text := fmt.Sprintf("%s %d rows, %.0f rows/s", p.What, rows, float64(rows-p.rows)/max(took.Seconds(), 1e-3))
+	if fraction > 0 {
+		text += fmt.Sprintf(", %.1f %%", 100*fraction)
+	}
+	if done := fraction - p.fraction; done > 0 && fraction < 1 {
+		left := time.Duration(float64(took) * (1 - fraction) / done)
+		text += fmt.Sprintf(", %s left", left.Round(time.Second))
+	}
+	return text
+}

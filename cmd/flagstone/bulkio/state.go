@@ -1,0 +1,211 @@
+package bulkio
+
+// This file keeps how far an import is, in a file. Its form is in docs/importing.md.
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/flagstone-db/flagstone/cmd/flagstone/rowfile"
+	"github.com/flagstone-db/flagstone/internal/vfs"
+)
+
+const (
+	// stateHead begins the file, and has the version of its form.
+	stateHead = "flagstone import state 1 "
+	// maxState bounds the file: a million inputs are not given on a command line.
+	maxState = 64 << 20
+	// identityBytes of an input are part of its identity.
+	identityBytes = 64 << 10
+)
+
+// Identity tells an input from another file.
+type Identity struct {
+	Name  string `json:"name"`
+	Size  int64  `json:"size"`  // bytes, 0 if it is unknown
+	Start string `json:"start"` // xxhash64 of its first 64 KiB, in hexadecimal
+}
+
+// Identify finds the identity of a file.
+func Identify(name string, in io.ReaderAt, size int64) (Identity, error) {
+	start := make([]byte, min(size, identityBytes))
+	if _, err := in.ReadAt(start, 0); err != nil && err != io.EOF {
+		return Identity{}, err
+	}
+	return Identity{Name: name, Size: size, Start: fmt.Sprintf("%016x", xxhash.Sum64(start))}, nil
+}
+
+// Part is a part of an input. Every row of it before At is written or rejected.
+type Part struct {
+	File   int              `json:"file"` // in State.Inputs
+	Begin  int64            `json:"begin"`
+	At     rowfile.Position `json:"at"`
+	End    int64            `json:"end"`    // an offset; 0: the end of the input, which is not known yet
+	Weight int64            `json:"weight"` // about its size in bytes; 0 if it is unknown
+	Done   bool             `json:"done"`
+}
+
+// PartsOf divides an input of so many bytes at positions, which ascend from the beginning to the end.
+func PartsOf(file int, size int64, cuts []rowfile.Position) (parts []Part) {
+	for i := range cuts[1:] {
+		parts = append(parts, Part{
+			File: file, Begin: cuts[i].Offset, At: cuts[i], End: cuts[i+1].Offset, Weight: size / int64(len(cuts)-1),
+		})
+	}
+	return parts
+}
+
+// State is how far an import is.
+type State struct {
+	Inputs        []Identity `json:"inputs"`
+	Target        string     `json:"target"`   // what is written to
+	Settings      string     `json:"settings"` // options that decide what a line means
+	Version       int64      `json:"version"`  // of cells whose file tells none: when the import began
+	Parts         []Part     `json:"parts"`
+	Rows          int64      `json:"rows"`           // rows that were written
+	Rejected      int64      `json:"rejected"`       // lines that were not
+	RejectedBytes int64      `json:"rejected_bytes"` // the length of the file of rejected lines
+
+	path    string // "": it is not kept
+	resumed bool   // it comes from a file
+}
+
+// Done reports whether the import is complete.
+func (s *State) Done() bool {
+	return !slices.ContainsFunc(s.Parts, func(p Part) bool { return !p.Done })
+}
+
+// fraction is the part of the input, by its bytes, that is imported; 0 if that is unknown.
+func (s *State) fraction() float64 {
+	var before, all float64
+	for i := range s.Parts {
+		p := &s.Parts[i]
+		all += float64(p.Weight)
+		switch {
+		case p.Weight == 0:
+			return 0
+		case p.Done:
+			before += float64(p.Weight)
+		case p.End > p.Begin:
+			before += float64(p.Weight) * float64(p.At.Offset-p.Begin) / float64(p.End-p.Begin)
+		}
+	}
+	return before / max(all, 1)
+}
+
+// Load reads the state of a file; nil if there is none, or with the path "". It refuses that of another import than begin.
+func Load(path string, begin *State) (*State, error) {
+	if path == "" {
+		return nil, nil
+	}
+	content, err := vfs.ReadFile(vfs.OS(), path, maxState)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	s, err := parseState(content)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w; remove it to import from the beginning", path, err)
+	}
+	if why := s.differs(begin); why != "" {
+		return nil, fmt.Errorf("%s is the state of another import: %s; give another --state, or remove it to import from the beginning", path, why)
+	}
+	s.path, s.resumed = path, true
+	return s, nil
+}
+
+// Keep writes the state to a file from now on; with the path "" nowhere.
+func (s *State) Keep(path string) error {
+	s.path = path
+	return s.Write()
+}
+
+// differs says what another import would do differently.
+func (s *State) differs(other *State) string {
+	switch {
+	case s.Target != other.Target:
+		return fmt.Sprintf("it writes to %s, and not to %s", s.Target, other.Target)
+	case s.Settings != other.Settings:
+		return fmt.Sprintf("it has %s, and not %s", s.Settings, other.Settings)
+	case len(s.Inputs) != len(other.Inputs):
+		return fmt.Sprintf("it has %d files, and not %d", len(s.Inputs), len(other.Inputs))
+	}
+	for i := range s.Inputs {
+		a, b := s.Inputs[i], other.Inputs[i]
+		switch {
+		case a.Name != b.Name:
+			return fmt.Sprintf("it reads %s, and not %s", a.Name, b.Name)
+		case a.Size != b.Size:
+			return fmt.Sprintf("%s had %d bytes, and has %d now", a.Name, a.Size, b.Size)
+		case a.Start != b.Start:
+			return fmt.Sprintf("%s begins differently than before", a.Name)
+		}
+	}
+	return ""
+}
+
+func parseState(content []byte) (*State, error) {
+	head, body, ok := bytes.Cut(content, []byte("\n"))
+	sum, known := bytes.CutPrefix(head, []byte(stateHead))
+	if !ok || !known {
+		return nil, errors.New("it is no state of an import in a version that is known")
+	}
+	if string(sum) != checksum(body) {
+		return nil, errors.New("its checksum is wrong")
+	}
+	s := new(State)
+	decoder := json.NewDecoder(bytes.NewReader(body))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(s); err != nil {
+		return nil, err
+	}
+	for _, p := range s.Parts {
+		if p.File < 0 || p.File >= len(s.Inputs) || p.At.Offset < p.Begin || p.At.Line < 0 {
+			return nil, errors.New("its numbers are out of range")
+		}
+	}
+	return s, nil
+}
+
+func checksum(body []byte) string { return fmt.Sprintf("%016x", xxhash.Sum64(body)) }
+
+// Write replaces the file of Keep as a whole, durably.
+func (s *State) Write() error {
+	if s.path == "" {
+		return nil
+	}
+	body, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	body = append(body, '\n')
+	return Replace(s.path, slices.Concat([]byte(stateHead+checksum(body)+"\n"), body))
+}
+
+// Replace writes a file and gives it its name, durably.
+func Replace(name string, content []byte) error {
+	temp := name + ".part"
+	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return fmt.Errorf("write %s: %w", temp, err)
+	}
+	if err := vfs.OS().Rename(temp, name); err != nil {
+		return err
+	}
+	return vfs.OS().SyncDir(filepath.Dir(name))
+}

@@ -1,0 +1,153 @@
+package main
+
+// This file talks to a Table Store endpoint, this one or another, through the official SDK.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/aliyun/aliyun-tablestore-go-sdk/tablestore"
+
+	"github.com/flagstone-db/flagstone/cmd/flagstone/rowfile"
+	"github.com/flagstone-db/flagstone/ots"
+	"github.com/flagstone-db/flagstone/row"
+)
+
+const (
+	// requestPatience is for how long the SDK repeats a request by itself. It does not look at a context then.
+	requestPatience = 2 * time.Second
+	// endpointPatience is for how long an import or an export waits for an endpoint that carries out nothing.
+	endpointPatience = 5 * time.Minute
+	// A request that is sent again waits firstPause, and then twice that, up to lastPause.
+	firstPause, lastPause = 50 * time.Millisecond, 5 * time.Second
+)
+
+// endpointClient makes a client of an endpoint for so many workers, which repeats requests that may be repeated for as
+// long as patience. The access key is that of the environment, or of the store in dir.
+func endpointClient(endpoint, instance, dir string, workers int, patience time.Duration) (*tablestore.TableStoreClient, error) {
+	if u, err := url.Parse(endpoint); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return nil, misuse("--endpoint is %q; write it like http://127.0.0.1:8087", endpoint)
+	}
+	creds, err := environmentCredentials(os.Getenv)
+	if err != nil {
+		return nil, err
+	}
+	if creds.id == "" {
+		if creds, err = readCredentials(filepath.Join(dir, credentialsFile)); err != nil {
+			return nil, fmt.Errorf("no access key for %s; set %s and %s, or name the directory of its store with --dir: %w", endpoint, envKeyID, envKeySecret, err)
+		}
+	}
+	config := tablestore.NewDefaultTableStoreConfig()
+	config.MaxIdleConnections = workers // or else workers would make connections all the time
+	config.MaxRetryTime, config.RetryTimes = patience, math.MaxUint32
+	return tablestore.NewClientWithConfig(endpoint, instance, creds.id, creds.secret, "", config), nil
+}
+
+// endpointKey describes the key of a table at an endpoint.
+func endpointKey(client *tablestore.TableStoreClient, table string) (key []rowfile.Column, err error) {
+	described, err := client.DescribeTable(&tablestore.DescribeTableRequest{TableName: table})
+	if err != nil {
+		return nil, fmt.Errorf("table %s: %w", table, err)
+	}
+	types := map[tablestore.PrimaryKeyType]row.Type{
+		tablestore.PrimaryKeyType_INTEGER: row.TypeInteger, tablestore.PrimaryKeyType_STRING: row.TypeString, tablestore.PrimaryKeyType_BINARY: row.TypeBinary,
+	}
+	for _, k := range described.TableMeta.SchemaEntry {
+		key = append(key, rowfile.Column{Name: *k.Name, Type: types[*k.Type]})
+	}
+	return key, nil
+}
+
+// sdkValue is a value as the SDK takes it. It is a copy.
+func sdkValue(v row.Value) any {
+	switch v.Type() {
+	case row.TypeInteger:
+		return v.Int64()
+	case row.TypeDouble:
+		return v.Float64()
+	case row.TypeBoolean:
+		return v.Bool()
+	case row.TypeString:
+		return v.Text()
+	}
+	return append([]byte{}, v.Bytes()...)
+}
+
+// fromSDK is the opposite.
+func fromSDK(v any) (row.Value, error) {
+	switch v := v.(type) {
+	case int64:
+		return row.Integer(v), nil
+	case float64:
+		return row.Double(v), nil
+	case bool:
+		return row.Boolean(v), nil
+	case string:
+		return row.String(v), nil
+	case []byte:
+		return row.Binary(v), nil
+	}
+	return row.Value{}, fmt.Errorf("the SDK gives a value of type %T", v)
+}
+
+// retryable reports whether a code says that the same put may succeed later.
+func retryable(code string) bool {
+	return slices.Contains([]string{
+		ots.CodeRowOperationConflict, ots.CodeCapacityUnitExhausted, ots.CodeNotEnoughCapacityUnit, ots.CodeTableNotReady, ots.CodeRequestTimeout,
+		ots.CodeFlowControl, ots.CodeInternalServerError, ots.CodeServerBusy, ots.CodeStorageServerBusy, ots.CodePartitionUnavailable,
+		ots.CodeTimeout, ots.CodeServerUnavailable, ots.CodeOperationThrottled,
+	}, code)
+}
+
+// fatal reports whether a code refuses every row.
+func fatal(code string) bool {
+	return slices.Contains([]string{ots.CodeObjectNotExist, ots.CodeAuthFailed, ots.CodeNoPermissionAccess}, code)
+}
+
+// codeOf is the code of an error of the endpoint; "" if there was no answer.
+func codeOf(err error) string {
+	if own, ok := errors.AsType[*tablestore.OtsError](err); ok {
+		return own.Code
+	}
+	return ""
+}
+
+// transient reports whether a request that has failed may succeed later: there was no answer, or its code says so.
+func transient(err error) bool {
+	code := codeOf(err)
+	return code == "" || retryable(code)
+}
+
+// persist sends a request again until it succeeds, fails for good, or endpointPatience is over.
+func persist(ctx context.Context, request func() error) error {
+	begun := time.Now()
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		err := request()
+		if err == nil || !transient(err) || time.Since(begun) > endpointPatience {
+			return err
+		}
+		if err := wait(ctx, pause); err != nil {
+			return err
+		}
+	}
+}
+
+// wait waits for about a time, or until the context ends.
+func wait(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d/2 + rand.N(d/2)) // workers do not come back together
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

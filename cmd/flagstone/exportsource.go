@@ -1,0 +1,274 @@
+package main
+
+// This file reads the rows of an export: those of a folder, and those of a table at an endpoint.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+
+	"github.com/aliyun/aliyun-tablestore-go-sdk/tablestore"
+
+	"github.com/flagstone-db/flagstone/cmd/flagstone/rowfile"
+	"github.com/flagstone-db/flagstone/instances"
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// nextPage reads the next rows. After the last of them it returns io.EOF.
+type nextPage func(ctx context.Context) ([]rowfile.Row, error)
+
+// rowSource is where the rows of an export come from.
+type rowSource interface {
+	key() []rowfile.Column
+	// ranges divides the rows of a query into ranges that may be read beside each other, in the order of their keys.
+	ranges(q *instances.Query) ([]nextPage, error)
+	close() error
+}
+
+// source opens the table.
+func (e *exportCommand) source(ctx context.Context, c *output) (rowSource, error) {
+	if e.Endpoint != "" {
+		client, err := endpointClient(e.Endpoint, e.Instance, e.Dir, rangesAhead, requestPatience)
+		if err != nil {
+			return nil, err
+		}
+		key, err := endpointKey(client, e.Table)
+		if err != nil {
+			return nil, err
+		}
+		fmt.Fprintln(c.err, "flagstone: an export from an endpoint is not of one moment; rows that change meanwhile are as they were when their page was read")
+		return &endpointSource{client, key}, nil
+	}
+	home, err := e.openFolder(ctx, true)
+	if err != nil {
+		return nil, err
+	}
+	t, err := home.Table(ctx, e.Instance, e.Table)
+	if err != nil {
+		return nil, errors.Join(err, home.Close())
+	}
+	s := &folderSource{home: home, instance: e.Instance}
+	s.columns, err = keyOf(t)
+	return s, err
+}
+
+const (
+	// rangesAhead is how many ranges are read at a time, and pagesAhead how many pages of each wait until those before
+	// them are written. A page is up to 4 MiB.
+	rangesAhead, pagesAhead = 4, 2
+	// rangeBytes is about the size of a range, so that most of it is read while it waits.
+	rangeBytes = 8 << 20
+)
+
+// readPage is a page, or the error that ends its range.
+type readPage struct {
+	rows []rowfile.Row
+	err  error
+}
+
+// eachPage calls do with the pages of ranges, in order. Some ranges are read ahead.
+func eachPage(ctx context.Context, ranges []nextPage, do func(page []rowfile.Row) error) error {
+	ctx, end := context.WithCancel(ctx)
+	var readers sync.WaitGroup
+	defer readers.Wait()
+	defer end()
+	var ahead []chan readPage
+	for len(ranges)+len(ahead) > 0 {
+		for len(ranges) > 0 && len(ahead) < rangesAhead {
+			pages, next := make(chan readPage, pagesAhead), ranges[0]
+			readers.Go(func() { readRange(ctx, next, pages) })
+			ahead, ranges = append(ahead, pages), ranges[1:]
+		}
+		for {
+			var page readPage
+			select {
+			case page = <-ahead[0]:
+			case <-ctx.Done():
+				return errors.New("interrupted")
+			}
+			if page.err == io.EOF {
+				break
+			}
+			if page.err != nil {
+				return page.err
+			}
+			if err := do(page.rows); err != nil {
+				return err
+			}
+		}
+		ahead = ahead[1:]
+	}
+	return nil
+}
+
+// readRange reads the pages of a range until the first error, which is the last page.
+func readRange(ctx context.Context, next nextPage, pages chan<- readPage) {
+	for {
+		rows, err := next(ctx)
+		select {
+		case pages <- readPage{rows, err}:
+		case <-ctx.Done():
+			return
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// folderSource reads a folder that this process has opened to read. So nothing changes in it, and all pages are of one
+// moment.
+type folderSource struct {
+	home     *instances.Home
+	instance string
+	columns  []rowfile.Column
+}
+
+func (s *folderSource) key() []rowfile.Column { return s.columns }
+func (s *folderSource) close() error          { return s.home.Close() }
+
+func (s *folderSource) ranges(q *instances.Query) ([]nextPage, error) {
+	query, ended := *q, false
+	next := func(ctx context.Context) ([]rowfile.Row, error) {
+		if ended {
+			return nil, io.EOF
+		}
+		page, err := s.home.Rows(ctx, s.instance, &query)
+		if err != nil {
+			return nil, err
+		}
+		query.Next, ended = page.Next, page.Next == nil
+		rows := make([]rowfile.Row, len(page.Rows))
+		for i := range page.Rows {
+			in := &page.Rows[i]
+			rows[i].Key, rows[i].Cells = make([]row.Value, len(in.Key)), make([]rowfile.Cell, len(in.Columns))
+			for j, k := range in.Key {
+				rows[i].Key[j] = k.Value.Value
+			}
+			for j, c := range in.Columns {
+				rows[i].Cells[j] = rowfile.Cell{Name: c.Name, Version: c.Version, Value: c.Value.Value}
+			}
+		}
+		return rows, nil
+	}
+	return []nextPage{next}, nil
+}
+
+// endpointSource reads a table at an endpoint.
+type endpointSource struct {
+	client  *tablestore.TableStoreClient
+	columns []rowfile.Column
+}
+
+func (s *endpointSource) key() []rowfile.Column { return s.columns }
+func (s *endpointSource) close() error          { return nil }
+
+func (s *endpointSource) ranges(q *instances.Query) (ranges []nextPage, err error) {
+	columns := q.Columns
+	if len(columns) > 0 {
+		for _, k := range s.columns { // or else rows without these columns would be left out
+			columns = append(columns[:len(columns):len(columns)], k.Name)
+		}
+	}
+	splits, err := s.splits(q)
+	for _, split := range splits {
+		ranges = append(ranges, s.pages(&tablestore.RangeRowQueryCriteria{
+			TableName: q.Table, Direction: tablestore.FORWARD, MaxVersion: q.MaxVersions, ColumnsToGet: columns,
+			StartPrimaryKey: split.LowerBound, EndPrimaryKey: split.UpperBound,
+		}))
+	}
+	return ranges, err
+}
+
+// splits divides a table by size, unless the query is for a part of it.
+func (s *endpointSource) splits(q *instances.Query) ([]*tablestore.Split, error) {
+	if len(q.Prefix) == 0 && q.From == nil && q.To == nil {
+		unit := int64(rangeBytes)
+		response, err := s.client.ComputeSplitPointsBySize(&tablestore.ComputeSplitPointsBySizeRequest{
+			TableName: q.Table, SplitSize: 1, SplitSizeUnitInByte: &unit,
+		})
+		if err != nil {
+			return nil, err
+		}
+		return response.Splits, nil
+	}
+	low, err := s.bound(q, q.From, true)
+	if err != nil {
+		return nil, err
+	}
+	high, err := s.bound(q, q.To, false)
+	return []*tablestore.Split{{LowerBound: low, UpperBound: high}}, err
+}
+
+// pages reads a range.
+func (s *endpointSource) pages(criteria *tablestore.RangeRowQueryCriteria) nextPage {
+	return func(ctx context.Context) ([]rowfile.Row, error) {
+		if criteria.StartPrimaryKey == nil {
+			return nil, io.EOF
+		}
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		var response *tablestore.GetRangeResponse
+		err := persist(ctx, func() (err error) {
+			response, err = s.client.GetRange(&tablestore.GetRangeRequest{RangeRowQueryCriteria: criteria})
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		criteria.StartPrimaryKey = response.NextStartPrimaryKey
+		rows := make([]rowfile.Row, len(response.Rows))
+		for i, in := range response.Rows {
+			if rows[i], err = fromSDKRow(in); err != nil {
+				return nil, err
+			}
+		}
+		return rows, nil
+	}
+}
+
+// bound is a bound of the range: the prefix, then text as a value of the next column, or no bound there.
+func (s *endpointSource) bound(q *instances.Query, text *string, low bool) (*tablestore.PrimaryKey, error) {
+	if len(q.Prefix) >= len(s.columns) {
+		return nil, misuse("--prefix has %d values, and the key %d columns; give fewer, 'flagstone get' prints one row", len(q.Prefix), len(s.columns))
+	}
+	texts := q.Prefix
+	if text != nil {
+		texts = append(append([]string{}, texts...), *text)
+	}
+	bound := new(tablestore.PrimaryKey)
+	for i, k := range s.columns {
+		switch {
+		case i < len(texts):
+			v, err := instances.ParseValue(k.Type, texts[i])
+			if err != nil {
+				return nil, fmt.Errorf("key column %s: %w", k.Name, err)
+			}
+			bound.AddPrimaryKeyColumn(k.Name, sdkValue(v))
+		case low || text != nil:
+			bound.AddPrimaryKeyColumnWithMinValue(k.Name)
+		default:
+			bound.AddPrimaryKeyColumnWithMaxValue(k.Name)
+		}
+	}
+	return bound, nil
+}
+
+func fromSDKRow(in *tablestore.Row) (r rowfile.Row, err error) {
+	r = rowfile.Row{Key: make([]row.Value, len(in.PrimaryKey.PrimaryKeys)), Cells: make([]rowfile.Cell, len(in.Columns))}
+	for i, k := range in.PrimaryKey.PrimaryKeys {
+		if r.Key[i], err = fromSDK(k.Value); err != nil {
+			return r, err
+		}
+	}
+	for i, c := range in.Columns {
+		r.Cells[i] = rowfile.Cell{Name: c.ColumnName, Version: c.Timestamp}
+		if r.Cells[i].Value, err = fromSDK(c.Value); err != nil {
+			return r, err
+		}
+	}
+	return r, nil
+}

@@ -1,0 +1,329 @@
+package main
+
+// This file is the command import. The loop is in package bulkio, the files in package rowfile, and the targets in
+// importfolder.go and importendpoint.go.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/flagstone-db/flagstone/cmd/flagstone/bulkio"
+	"github.com/flagstone-db/flagstone/cmd/flagstone/rowfile"
+	"github.com/flagstone-db/flagstone/instances"
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// carried are the options of import and export.
+type carried struct {
+	ofTable
+	Endpoint string         `placeholder:"URL" help:"The Table Store endpoint that has the table, such as http://127.0.0.1:8087, and not the folder --dir. The access key is in FLAGSTONE_ACCESS_KEY_ID and FLAGSTONE_ACCESS_KEY_SECRET, or in --dir."`
+	Format   rowfile.Format `enum:",csv,json,parquet" default:"" placeholder:"csv|json|parquet" help:"The format of the file, unless its name ends in .csv, .json, .jsonl, .ndjson or .parquet. For - the default is json."`
+	Progress time.Duration  `default:"5s" placeholder:"DURATION" help:"Say how far it is so often, 0 for never; on a terminal, all the time. ${default} if not given."`
+}
+
+// stdio is the name of standard input and output.
+const stdio = "-"
+
+// format is the format of a file.
+func (a *carried) format(name string) (rowfile.Format, error) {
+	switch of := rowfile.FormatOf(name); {
+	case a.Format != "":
+		return a.Format, nil
+	case name == stdio:
+		return rowfile.JSON, nil
+	case of != "":
+		return of, nil
+	}
+	return "", misuse("the name %s does not tell a format; give --format csv, json or parquet", name)
+}
+
+// progress makes what shows the progress.
+func (a *carried) progress(c *output, what string) *bulkio.Progress {
+	p := &bulkio.Progress{Out: c.err, Every: a.Progress, What: what}
+	if f, ok := c.err.(*os.File); ok && isTerminal(f) && a.Progress > 0 {
+		p.Terminal, p.Every = true, min(a.Progress, 200*time.Millisecond)
+	}
+	return p
+}
+
+type importCommand struct {
+	carried
+	Files      []string      `arg:"" help:"The files, read one after the other; - is standard input."`
+	Types      []string      `placeholder:"NAME:TYPE" help:"Types of attribute columns of a CSV file whose header has none, such as total:double,count:integer; others are strings. Of Parquet: string or binary for byte arrays."`
+	EmptyAs    rowfile.Empty `name:"empty-as" enum:"quotes,missing,string" default:"quotes" placeholder:"quotes|missing|string" help:"What an empty field of CSV is: quotes, an empty string if it is quoted and else no cell; missing, no cell; string, an empty string. ${default} if not given."`
+	Bulk       bool          `help:"Sort the rows and write them as table files into the folder, past log and memory. The table must have no row between the first and the last of them. All rows appear at once, at the end."`
+	Temp       string        `type:"existingdir" placeholder:"DIR" help:"Where --bulk keeps what it sorts; about the size of the rows. If not given, where temporary files are."`
+	Workers    int           `default:"0" placeholder:"N" help:"So many batches are under way at most. If not given, 16 at an endpoint, and in a folder one for each processor."`
+	Spread     int           `default:"1" placeholder:"N" help:"Read the files at so many places in turns, so that sorted files do not go to one partition of the table at a time. Of several rows with one key any may stay. ${default} if not given: one file after the other, and the last row stays."`
+	Rate       float64       `default:"0" placeholder:"ROWS" help:"Write so many rows in a second at most; 0, the default, as many as are taken."`
+	Rejects    string        `type:"path" placeholder:"FILE" help:"Write lines that cannot be read, or that the store refuses, to this file, as JSON with file, line and reason."`
+	MaxRejects int64         `name:"max-rejects" default:"0" placeholder:"N" help:"Go on after so many of them, -1 for any number. 0, the default, ends at the first one."`
+	State      string        `type:"path" placeholder:"FILE" help:"Remember in this file how far the import is. Run again with it, an import that was interrupted goes on there."`
+	SaveEvery  time.Duration `default:"1s" placeholder:"DURATION" help:"How often --state is written. ${default} if not given."`
+}
+
+// Help is the long help of the command.
+func (importCommand) Help() string {
+	return `A row that is imported has the columns of the file afterwards, and no others. Of several rows with one key the last one stays. A cell whose file tells no version, as in CSV, gets the time at which the import began.
+
+JSON Lines are what 'flagstone export' and 'flagstone scan --json' write. The header of a CSV file names the columns; NAME:TYPE gives a type, as in 'flagstone put'. A flat Parquet file has a column for each column. docs/importing.md describes the formats.
+
+  flagstone import orders orders.jsonl
+  flagstone import orders orders.csv --types total:double --rejects bad.jsonl --max-rejects 1000
+  flagstone import orders 2026-*.parquet --endpoint http://127.0.0.1:8087 --rate 5000 --state import.state
+  flagstone import orders orders.csv --bulk`
+}
+
+// importTarget is where rows go.
+type importTarget interface {
+	bulkio.Target
+	key() []rowfile.Column // of the table
+	name() string          // of the table, for the state file
+	// begin is called once before the first row.
+	begin(ctx context.Context, rejects *bulkio.Rejects) error
+}
+
+func (m *importCommand) check() error {
+	switch {
+	case m.Rate < 0 || m.Rate != m.Rate || m.Rate > 1e9:
+		return misuse("--rate is %g; give rows in a second, or 0 for as many as are taken", m.Rate)
+	case m.Spread < 1 || m.Spread > 1000:
+		return misuse("--spread is %d; give 1 to 1,000", m.Spread)
+	case m.Spread > 1 && slices.Contains(m.Files, stdio):
+		return misuse("standard input has one place to read; leave --spread out")
+	case m.Spread > 1 && m.Bulk:
+		return misuse("--bulk sorts the rows; leave --spread out")
+	case m.Workers < 0 || m.Workers > 1000:
+		return misuse("--workers is %d; give 1 to 1,000", m.Workers)
+	case m.MaxRejects < -1:
+		return misuse("--max-rejects is %d; give a number of lines, or -1 for any", m.MaxRejects)
+	case m.SaveEvery <= 0:
+		return misuse("--save-every is %s; give a time above 0", m.SaveEvery)
+	case m.Bulk && m.Endpoint != "":
+		return misuse("--bulk writes files into a folder; it does not work with --endpoint")
+	case m.Bulk && m.State != "":
+		return misuse("--bulk writes all rows at once at the end, so there is nothing to resume; leave --state out")
+	case m.Temp != "" && !m.Bulk:
+		return misuse("--temp is for --bulk")
+	case len(m.Files) > 1 && slices.Contains(m.Files, stdio):
+		return misuse("- is standard input; it does not go together with files")
+	case m.State != "" && slices.Contains(m.Files, stdio):
+		return misuse("an import of standard input cannot be resumed; give a file, or leave --state out")
+	}
+	return nil
+}
+
+// types reads --types.
+func (m *importCommand) types() (map[string]row.Type, error) {
+	types := map[string]row.Type{}
+	for _, text := range m.Types {
+		c := rowfile.ParseColumn(text)
+		if c.Type == row.TypeNone {
+			return nil, misuse("--types %s: give NAME:TYPE; there are integer, double, boolean, string and binary", text)
+		}
+		types[c.Name] = c.Type
+	}
+	return types, nil
+}
+
+// Run imports.
+func (m *importCommand) Run(ctx context.Context, c *output) (err error) {
+	if err := m.check(); err != nil {
+		return err
+	}
+	types, err := m.types()
+	if err != nil {
+		return err
+	}
+	target, closeTarget, err := m.target(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closeTarget()) }()
+	im := bulkio.Import{Target: target, Progress: m.progress(c, "imported"), Spread: m.Spread}
+	for _, file := range m.Files {
+		in, err := m.input(c, file, target.key(), types)
+		if err != nil {
+			return err
+		}
+		im.Inputs = append(im.Inputs, *in)
+	}
+	if im.State, err = m.state(target, im.Inputs, types); err != nil {
+		return err
+	}
+	if im.State.Done() {
+		fmt.Fprintf(c.err, "flagstone: all of it is imported: %d rows\n", im.State.Rows)
+		return nil
+	}
+	return m.run(ctx, c, &im, target)
+}
+
+// run runs an import whose inputs and state are known.
+func (m *importCommand) run(ctx context.Context, c *output, im *bulkio.Import, target importTarget) (err error) {
+	s := im.State
+	if im.Rejects, err = bulkio.NewRejects(m.Rejects, m.Files, m.MaxRejects, s); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, im.Rejects.Close()) }()
+	if m.State != "" {
+		im.Save = m.SaveEvery
+	}
+	if m.Rate > 0 {
+		im.Limiter = rate.NewLimiter(rate.Limit(m.Rate), max(1, int(m.Rate/100)))
+	}
+	if s.Rows+s.Rejected > 0 {
+		fmt.Fprintf(c.err, "flagstone: goes on after %d rows\n", s.Rows)
+	}
+	if err := target.begin(ctx, im.Rejects); err != nil {
+		return err
+	}
+	err = im.Run(ctx)
+	if n, _, _ := im.Rejects.Sync(); n > 0 {
+		fmt.Fprintf(c.err, "flagstone: rejected %d lines\n", n)
+	}
+	if err != nil && m.State != "" {
+		err = fmt.Errorf("%w; the same command goes on where %s says", err, m.State)
+	}
+	return err
+}
+
+// target opens the table.
+func (m *importCommand) target(ctx context.Context) (importTarget, func() error, error) {
+	if m.Endpoint != "" {
+		t, err := m.endpointTarget()
+		return t, func() error { return nil }, err
+	}
+	home, err := m.openFolder(ctx, false)
+	if err != nil {
+		return nil, nil, err
+	}
+	t, err := m.folderTarget(ctx, home)
+	if err != nil {
+		return nil, nil, errors.Join(err, home.Close())
+	}
+	return t, home.Close, nil
+}
+
+// input describes a file.
+func (m *importCommand) input(c *output, name string, key []rowfile.Column, types map[string]row.Type) (*bulkio.Input, error) {
+	format, err := m.format(name)
+	if err != nil {
+		return nil, err
+	}
+	options := rowfile.ReadOptions{Format: format, Key: key, Types: types, Empty: m.EmptyAs}
+	in := &bulkio.Input{Identity: bulkio.Identity{Name: name}}
+	in.Open = func(at rowfile.Position) (rowfile.Reader, error) {
+		options.At = at
+		if name == stdio {
+			return rowfile.NewReader(onlyReader{c.in}, 0, &options)
+		}
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		r, err := rowfile.NewReader(f, in.Size, &options)
+		if err != nil {
+			return nil, errors.Join(err, f.Close())
+		}
+		return &openFile{r, f}, nil
+	}
+	if name == stdio {
+		return in, nil
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if st.IsDir() {
+		return nil, fmt.Errorf("%s is a directory", name)
+	}
+	in.Identity, err = bulkio.Identify(name, f, st.Size())
+	return in, err
+}
+
+// onlyReader hides that standard input may be a file: its beginning may have been read.
+type onlyReader struct{ io.Reader }
+
+// openFile is a reader that closes its file.
+type openFile struct {
+	rowfile.Reader
+	file *os.File
+}
+
+// Close closes both.
+func (f *openFile) Close() error { return errors.Join(f.Reader.Close(), f.file.Close()) }
+
+// state finds how far the import is.
+func (m *importCommand) state(target importTarget, inputs []bulkio.Input, types map[string]row.Type) (*bulkio.State, error) {
+	begin := &bulkio.State{
+		Target: target.name(), Version: time.Now().UnixMilli(),
+		Settings: fmt.Sprintf("--format %q --types %q --empty-as %s --spread %d", m.Format, strings.Join(m.Types, ","), m.EmptyAs, m.Spread),
+	}
+	for i := range inputs {
+		begin.Inputs = append(begin.Inputs, inputs[i].Identity)
+		if m.Spread == 1 {
+			begin.Parts = append(begin.Parts, bulkio.Part{File: i, Weight: inputs[i].Size})
+		}
+	}
+	if s, err := bulkio.Load(m.State, begin); err != nil || s != nil {
+		return s, err
+	}
+	for i := range inputs {
+		if m.Spread > 1 {
+			cuts, err := m.cuts(inputs[i].Name, inputs[i].Size, target.key(), types)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", inputs[i].Name, err)
+			}
+			begin.Parts = append(begin.Parts, bulkio.PartsOf(i, inputs[i].Size, cuts)...)
+		}
+	}
+	return begin, begin.Keep(m.State)
+}
+
+// cuts divides a file for --spread.
+func (m *importCommand) cuts(name string, size int64, key []rowfile.Column, types map[string]row.Type) ([]rowfile.Position, error) {
+	format, err := m.format(name)
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return rowfile.Cut(f, size, &rowfile.ReadOptions{Format: format, Key: key, Types: types, Empty: m.EmptyAs}, m.Spread)
+}
+
+// keyOf is the key of a table as a file has it.
+func keyOf(t *instances.Table) (key []rowfile.Column, err error) {
+	for _, k := range t.Key {
+		of, err := instances.ParseType(k.Type)
+		if err != nil {
+			return nil, err
+		}
+		key = append(key, rowfile.Column{Name: k.Name, Type: of})
+	}
+	return key, nil
+}
+
+// place names a folder for the state file, whatever the present directory.
+func place(dir string) string {
+	if whole, err := filepath.Abs(dir); err == nil {
+		return whole
+	}
+	return dir
+}

@@ -1,0 +1,429 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/flagstone-db/flagstone/instances"
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// done runs a command line that must succeed.
+func done(t *testing.T, args ...string) string {
+	t.Helper()
+	status, out, errOut := command(t, args...)
+	if status != 0 {
+		t.Fatalf("%v: status %d, %s", args, status, errOut)
+	}
+	return out
+}
+
+// refused runs a command line that must fail with one line that holds want.
+func refused(t *testing.T, want string, args ...string) {
+	t.Helper()
+	status, _, errOut := command(t, args...)
+	lines := strings.Split(strings.TrimSpace(errOut), "\n")
+	if last := lines[len(lines)-1]; status == 0 || !strings.Contains(last, want) {
+		t.Errorf("%v: status %d, %s; want %q", args, status, errOut, want)
+	}
+}
+
+// emptyStore makes a store with tables of the same key.
+func emptyStore(t *testing.T, tables ...string) string {
+	t.Helper()
+	dir := newHome(t)
+	for _, table := range tables {
+		done(t, "table", "create", table, "--dir", dir, "--key", "s:string", "--key", "i:integer", "--key", "b:binary", "--versions", "9", "--version-offset", "4000000000")
+	}
+	return dir
+}
+
+// edgeLines are rows of every type and edge value, as JSON Lines. Several versions of a cell come first to last.
+func edgeLines(t *testing.T, several bool) []byte {
+	t.Helper()
+	values := []row.Value{
+		row.Integer(0), row.Integer(math.MinInt64), row.Integer(math.MaxInt64), row.Integer(1<<53 + 1),
+		row.Double(0), row.Double(math.Copysign(0, -1)), row.Double(math.SmallestNonzeroFloat64), row.Double(-math.MaxFloat64), row.Double(0.1), row.Double(3),
+		row.Boolean(true), row.Boolean(false), row.String(""), row.String(" a,\"b\"\r\n\x00\u2028<&>\U0001F600"), row.String("null"), row.String("\ufeff"),
+		row.Binary([]byte{}), row.Binary([]byte{0, 255, '"'}),
+	}
+	var out bytes.Buffer
+	encoder := json.NewEncoder(&out)
+	for i := range values {
+		r := instances.Row{Key: []instances.KeyValue{
+			{Name: "s", Value: instances.Value{Value: row.String([]string{"", "a\x00,\"", "\U0001F600"}[i/7])}},
+			{Name: "i", Value: instances.Value{Value: row.Integer([]int64{math.MinInt64, -1, 0, 1, 2, 3, math.MaxInt64}[i%7])}},
+			{Name: "b", Value: instances.Value{Value: row.Binary([]byte{0, byte(i)})}},
+		}, Columns: []instances.Cell{}}
+		for j := range 1 + i%2 {
+			for n := range map[bool]int{true: 3, false: 1}[several] {
+				other := instances.Value{Value: values[(i+n)%len(values)]}
+				r.Columns = append(r.Columns, instances.Cell{Name: fmt.Sprintf("c%d_%s", j, other.Type()), Version: int64(3-n) * 1_000_000_000_000, Value: other})
+			}
+		}
+		if err := encoder.Encode(&r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out.WriteString(`{"key":[{"name":"s","value":"zz"},{"name":"i","value":5},{"name":"b","value":{"binary":""}}],"columns":[]}` + "\n")
+	return out.Bytes()
+}
+
+// TestExportAndImportKeepEveryValue exports a table in each format, imports it into others, by each way, and compares their
+// exports byte by byte.
+func TestExportAndImportKeepEveryValue(t *testing.T) {
+	for _, c := range []struct {
+		file    string
+		several bool
+		options []string
+	}{
+		{"rows.jsonl", true, nil}, {"rows.parquet", true, nil}, {"rows.csv", false, nil},
+		{"flat.parquet", false, []string{"--columns", "c0_integer:integer,c0_double:double,c0_boolean:boolean,c0_string:string,c0_binary:binary,c1_integer:integer,c1_double:double,c1_boolean:boolean,c1_string:string,c1_binary:binary"}},
+	} {
+		dir := emptyStore(t, "first", "puts", "bulk", "remote")
+		files := t.TempDir()
+		lines := filepath.Join(files, "lines.jsonl")
+		if err := os.WriteFile(lines, edgeLines(t, c.several), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		exported := func(table string, options ...string) string {
+			t.Helper()
+			name := filepath.Join(files, fmt.Sprintf("%s-%d-%s", table, len(options), c.file))
+			done(t, append([]string{"export", table, name, "--dir", dir}, options...)...)
+			content, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return string(content)
+		}
+		done(t, "import", "first", lines, "--dir", dir)
+		want := exported("first", c.options...)
+		from := filepath.Join(files, fmt.Sprintf("first-%d-%s", len(c.options), c.file))
+		done(t, "import", "puts", from, "--dir", dir)
+		done(t, "import", "bulk", from, "--dir", dir, "--bulk", "--temp", files)
+		url, stop := serving(t, "--dir", dir)
+		refused(t, "--endpoint", "export", "first", "--dir", dir)
+		refused(t, "--endpoint", "import", "first", from, "--dir", dir)
+		done(t, "import", "remote", from, "--endpoint", url, "--dir", dir)
+		overNet := filepath.Join(files, "net-"+c.file)
+		done(t, append([]string{"export", "remote", overNet, "--endpoint", url, "--dir", dir}, c.options...)...)
+		stop()
+		if content, err := os.ReadFile(overNet); err != nil || string(content) != want {
+			t.Errorf("%s: by an endpoint, %v\n%s\nwant\n%s", c.file, err, content, want)
+		}
+		for _, table := range []string{"puts", "bulk", "remote"} {
+			if got := exported(table, c.options...); got != want {
+				t.Errorf("%s: %s has\n%s\nwant\n%s", c.file, table, got, want)
+			}
+		}
+		if c.several { // versions are there, too
+			for _, table := range []string{"first", "puts", "bulk", "remote"} {
+				if got := done(t, "export", table, "--dir", dir); got != string(sortedLines(t, edgeLines(t, true))) {
+					t.Errorf("%s: %s has\n%s", c.file, table, got)
+				}
+			}
+		}
+	}
+}
+
+// sortedLines puts the cells of rows in the order of a scan: columns ascending, versions descending.
+func sortedLines(t *testing.T, lines []byte) []byte {
+	t.Helper()
+	dir := emptyStore(t, "t1")
+	name := filepath.Join(t.TempDir(), "lines.jsonl")
+	if err := os.WriteFile(name, lines, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	done(t, "import", "t1", name, "--dir", dir)
+	return []byte(done(t, "scan", "t1", "--dir", dir, "--json", "--versions", "9", "--limit", "0"))
+}
+
+// TestTheLastRowOfAKeyStays has each key several times, in each way of an import.
+func TestTheLastRowOfAKeyStays(t *testing.T) {
+	const keys, times = 100, 7
+	var in, want strings.Builder
+	in.WriteString("k,n:integer,extra\n")
+	for n := range keys * times {
+		extra := ""
+		if n < keys {
+			extra = "of the first row alone"
+		}
+		fmt.Fprintf(&in, "%d,%d,%s\n", n*31%keys, n, extra)
+	}
+	for k := range keys {
+		for n := keys*times - 1; ; n-- {
+			if n*31%keys == k {
+				fmt.Fprintf(&want, "%d,%d\n", k, n)
+				break
+			}
+		}
+	}
+	name := filepath.Join(t.TempDir(), "in.csv")
+	if err := os.WriteFile(name, []byte(in.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	check := func(what, got string) {
+		t.Helper()
+		if got != "k:integer,n:integer\n"+want.String() {
+			t.Errorf("%s: %.2000s", what, got)
+		}
+	}
+	for _, way := range [][]string{{}, {"--bulk"}, {"--workers", "3"}} {
+		dir := newHome(t)
+		done(t, append([]string{"import", "t", name, "--dir", dir}, way...)...)
+		check(fmt.Sprint(way), done(t, "export", "t", "--dir", dir, "--format", "csv"))
+	}
+	dir := filepath.Join(t.TempDir(), "store")
+	url, stop := serving(t, "--dir", dir, "--sync", "none")
+	defer stop()
+	done(t, "table", "create", "t", "--dir", dir, "--key", "k:integer")
+	done(t, "import", "t", name, "--endpoint", url, "--dir", dir, "--workers", "4")
+	check("endpoint", done(t, "export", "t", "--endpoint", url, "--dir", dir, "--format", "csv"))
+}
+
+// TestABulkImportNeedsAnEmptyRange imports twice.
+func TestABulkImportNeedsAnEmptyRange(t *testing.T) {
+	dir := newHome(t)
+	name := filepath.Join(t.TempDir(), "in.csv")
+	if err := os.WriteFile(name, []byte("k,a\n1,x\n9,y\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	done(t, "import", "t", name, "--dir", dir, "--bulk")
+	refused(t, "without --bulk", "import", "t", name, "--dir", dir, "--bulk")
+	done(t, "table", "create", "streamed", "--dir", dir, "--key", "k:integer", "--stream", "24")
+	refused(t, "--stream 0", "import", "streamed", name, "--dir", dir, "--bulk")
+	if got := done(t, "count", "t", "--dir", dir); strings.TrimSpace(got) != "2" {
+		t.Errorf("the table has %s rows", got)
+	}
+}
+
+// TestRefusedRowsGoToAFile has rows that no reader takes, and rows that the table does not take.
+func TestRefusedRowsGoToAFile(t *testing.T) {
+	files := t.TempDir()
+	name, rejects := filepath.Join(files, "in.jsonl"), filepath.Join(files, "rejects.jsonl")
+	line := func(k int, cell string) string {
+		return fmt.Sprintf(`{"key":[{"name":"k","value":%d}],"columns":[%s]}`, k, cell)
+	}
+	in := strings.Join([]string{
+		line(1, `{"name":"a","value":1}`), "nonsense", line(2, `{"name":"a","value":2,"version":9000000000000}`), line(3, `{"name":"","value":1}`),
+		line(4, `{"name":"a","value":{"double":"NaN"}}`), line(5, `{"name":"a","value":5}`),
+	}, "\n")
+	if err := os.WriteFile(name, []byte(in), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	dir := newHome(t)
+	url, stop := serving(t, "--dir", filepath.Join(files, "store"), "--sync", "none")
+	defer stop()
+	done(t, "table", "create", "t", "--dir", filepath.Join(files, "store"), "--key", "k:integer")
+	for i, where := range [][]string{{"--dir", dir}, {"--dir", newHome(t), "--bulk"}, {"--endpoint", url, "--dir", filepath.Join(files, "store")}} {
+		rejects := rejects + strconv.Itoa(i)
+		refused(t, name+":2: ", append([]string{"import", "t", name}, where...)...)
+		refused(t, "4 lines were rejected before it", append([]string{"import", "t", name, name, "--max-rejects", "4"}, where...)...)
+		done(t, append([]string{"import", "t", name, "--max-rejects", "4", "--rejects", rejects}, where...)...)
+		content, err := os.ReadFile(rejects)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n := 2; n <= 4; n++ {
+			if bytes.Count(content, fmt.Appendf(nil, `"line":%d,`, n)) != 1 {
+				t.Errorf("%v: line %d in %s", where, n, content)
+			}
+		}
+		if where[len(where)-1] == "--bulk" {
+			where = where[:2]
+		}
+		if out := done(t, append([]string{"export", "t", "--format", "csv"}, where...)...); out != "k:integer,a:integer\n1,1\n5,5\n" {
+			t.Errorf("%v: %s", where, out)
+		}
+	}
+}
+
+// TestAKilledImportEndsWithTheRowsOfTheFile kills imports at several moments, and runs them again with their state.
+func TestAKilledImportEndsWithTheRowsOfTheFile(t *testing.T) {
+	const rows = 20_000
+	files := t.TempDir()
+	var text strings.Builder
+	text.WriteString("k:integer,a:string,n:integer\n")
+	for n := range rows {
+		fmt.Fprintf(&text, "%d,\"value\n%d\",%d\n", n*7919%rows, n, n)
+	}
+	name := filepath.Join(files, "in.csv")
+	if err := os.WriteFile(name, []byte(text.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	whole := newHome(t)
+	done(t, "import", "t", name, "--dir", whole)
+	want := done(t, "export", "t", "--dir", whole, "--format", "csv")
+
+	remote := filepath.Join(files, "remote")
+	url, stop := serving(t, "--dir", remote, "--sync", "none")
+	defer stop()
+	done(t, "table", "create", "t", "--dir", remote, "--key", "k:integer")
+	dir := newHome(t)
+	for what, where := range map[string][]string{"folder": {"--dir", dir}, "places": {"--dir", newHome(t)}, "endpoint": {"--endpoint", url, "--dir", remote}} {
+		args := append([]string{"import", "t", name, "--state", filepath.Join(files, what), "--save-every", "1ms", "--progress", "1ms", "--rate", "50000"}, where...)
+		if what == "places" {
+			args = append(args, "--spread", "5")
+		}
+		kills := 0
+		for lines := 1; killedAfter(t, lines, args); lines += 3 {
+			kills++
+		}
+		if kills < 3 {
+			t.Errorf("%s: only %d kills came in time", what, kills)
+		}
+		if got := done(t, append([]string{"export", "t", "--format", "csv"}, where...)...); got != want {
+			t.Errorf("%s: after %d kills the table has %d bytes, want %d", what, kills, len(got), len(want))
+		}
+		first := done(t, append([]string{"export", "t"}, where...)...)
+		var version int64
+		for line := range strings.Lines(first) {
+			var r instances.Row
+			if err := json.Unmarshal([]byte(line), &r); err != nil {
+				t.Fatal(err)
+			}
+			for _, c := range r.Columns {
+				if version == 0 {
+					version = c.Version
+				}
+				if c.Version != version {
+					t.Fatalf("%s: versions %d and %d", what, c.Version, version)
+				}
+			}
+		}
+		if _, _, errOut := command(t, args...); !strings.Contains(errOut, "all of it is imported: "+strconv.Itoa(rows)) {
+			t.Errorf("%s: once more: %s", what, errOut)
+		}
+	}
+}
+
+// killedAfter runs a command in a process of its own and kills it after so many lines of its progress. It returns false if the
+// command has ended before.
+func killedAfter(t *testing.T, lines int, args []string) bool {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], args...)
+	cmd.Env = append(os.Environ(), serverEnv+"=1")
+	errOut, err := cmd.StderrPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var said []byte
+	buffer := make([]byte, 256)
+	for {
+		n, err := errOut.Read(buffer)
+		said = append(said, buffer[:n]...)
+		if bytes.Count(said, []byte("imported")) >= lines {
+			_ = cmd.Process.Kill()
+			break
+		}
+		if err != nil {
+			break
+		}
+	}
+	if err := cmd.Wait(); err == nil {
+		return false
+	} else if cmd.ProcessState.ExitCode() >= 0 {
+		t.Fatalf("%v, %s", err, said)
+	}
+	return true
+}
+
+// TestImportAndExportRefuseWhatTheyCannotDo looks at the messages.
+func TestImportAndExportRefuseWhatTheyCannotDo(t *testing.T) {
+	dir := newHome(t)
+	files := t.TempDir()
+	file := func(name, content string) string {
+		name = filepath.Join(files, name)
+		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return name
+	}
+	in := file("in.csv", "k,a\n1,x\n")
+	other := file("other.csv", "k,a\n2,x\n")
+	state := filepath.Join(files, "state")
+	done(t, "import", "t", in, "--dir", dir, "--state", state)
+	for _, c := range [][]string{
+		{"a format", "import", "t", file("in.txt", "")},
+		{"no such file", "import", "t", filepath.Join(files, "absent.csv")},
+		{"is a directory", "import", "t", files, "--format", "csv"},
+		{"header", "import", "t", file("empty.csv", "")},
+		{"parquet file", "import", "t", file("bad.parquet", "not parquet")},
+		{"empty file", "import", "t", file("none.parquet", "")},
+		{"another import", "import", "t", other, "--state", state},
+		{"--empty-as", "import", "t", in, "--state", state, "--empty-as", "missing"},
+		{"another import", "import", "t", in, other, "--state", state},
+		{"no state of an import", "import", "t", in, "--state", other},
+		{"standard input", "import", "t", "-", "--state", state},
+		{"standard input", "import", "t", "-", in},
+		{"nothing to resume", "import", "t", in, "--state", state, "--bulk"},
+		{"--endpoint", "import", "t", in, "--bulk", "--endpoint", "http://127.0.0.1:1"},
+		{"--types a", "import", "t", in, "--types", "a"},
+		{"--rate", "import", "t", in, "--rate", "-1"},
+		{"--workers", "import", "t", in, "--workers", "-1"},
+		{"--spread", "import", "t", in, "--spread", "0"},
+		{"one place", "import", "t", "-", "--spread", "2"},
+		{"--spread out", "import", "t", in, "--spread", "2", "--bulk"},
+		{"--max-rejects", "import", "t", in, "--max-rejects=-2"},
+		{"--save-every", "import", "t", in, "--save-every", "0s"},
+		{"--temp", "import", "t", in, "--temp", files},
+		{`no table "absent"`, "import", "absent", in},
+		{`no table "absent"`, "export", "absent"},
+		{"exists", "export", "t", in},
+		{"a format", "export", "t", filepath.Join(files, "out.txt")},
+		{"to all, or to none", "export", "t", "--format", "csv", "--columns", "a:string,b"},
+		{"leave the types", "export", "t", "--columns", "a:string"},
+		{"column of the key", "export", "t", "--columns", "k"},
+		{"one version", "export", "t", "--format", "csv", "--versions", "2"},
+		{"--versions", "export", "t", "--versions=-1"},
+		{"--where", "export", "t", "--where", "a exists", "--endpoint", "http://127.0.0.1:1"},
+		{"FLAGSTONE_ACCESS_KEY_ID", "export", "t", "--endpoint", "http://127.0.0.1:1"},
+		{"column a holds a value of type string", "export", "t", "--format", "csv", "--columns", "a:integer"},
+		{"column a holds a value of type string", "export", "t", filepath.Join(files, "new.csv"), "--columns", "a:integer"},
+	} {
+		refused(t, c[0], append(c[1:], "--dir", dir)...)
+	}
+	refused(t, "no store in", "export", "t", "--dir", files)
+	if left, err := filepath.Glob(filepath.Join(files, "new*")); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+// TestExportsAreFiltered takes parts of a table, and imports from standard input.
+func TestExportsAreFiltered(t *testing.T) {
+	dir := emptyStore(t, "orders")
+	var o, e bytes.Buffer
+	in := "s,i,b,state,total:double\nanna,1,00,new,1.5\nanna,2,00,paid,2\nbert,1,00,new,3\n"
+	if status := run(context.Background(), []string{"import", "orders", "-", "--format", "csv", "--dir", dir, "--progress", "0s"}, &output{in: strings.NewReader(in), out: &o, err: &e}); status != 0 {
+		t.Fatal(e.String())
+	}
+	for want, options := range map[string]string{
+		"anna,1,00,new,1.5\nanna,2,00,paid,2\nbert,1,00,new,3\n": "",
+		"anna,2,00,paid,2\n":                        "--prefix anna --from 2",
+		"anna,1,00,new\nbert,1,00,new\n":            "--columns state:string --where total!=2.0",
+		"anna,1,00,1.5\nanna,2,00,2\nbert,1,00,3\n": "--columns total",
+		"bert,1,00,new,3\n":                         "--from b --to c",
+	} {
+		out := done(t, append([]string{"export", "orders", "--format", "csv", "--dir", dir}, strings.Fields(options)...)...)
+		if _, rows, _ := strings.Cut(out, "\n"); rows != want {
+			t.Errorf("%s: %s", options, out)
+		}
+	}
+	url, stop := serving(t, "--dir", dir)
+	defer stop()
+	if out := done(t, "export", "orders", "--endpoint", url, "--dir", dir, "--format", "csv", "--columns", "total:double", "--prefix", "anna", "--from", "2"); out != "s:string,i:integer,b:binary,total:double\nanna,2,00,2\n" {
+		t.Error(out)
+	}
+}

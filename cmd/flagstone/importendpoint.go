@@ -1,0 +1,220 @@
+package main
+
+// This file imports into a table at an endpoint, in batches of BatchWriteRow.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/aliyun/aliyun-tablestore-go-sdk/tablestore"
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/flagstone-db/flagstone/cmd/flagstone/bulkio"
+	"github.com/flagstone-db/flagstone/cmd/flagstone/rowfile"
+	"github.com/flagstone-db/flagstone/internal/clock"
+	"github.com/flagstone-db/flagstone/internal/spread"
+	"github.com/flagstone-db/flagstone/ots"
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// endpointWorkers is the default of --workers at an endpoint.
+const endpointWorkers = 16
+
+// endpointTarget puts rows into a table at an endpoint. Workers send batches; all rows of one key go to one worker.
+type endpointTarget struct {
+	client  *tablestore.TableStoreClient
+	table   string
+	columns []rowfile.Column
+	named   string
+	workers int
+	rejects *bulkio.Rejects
+	writer  *spread.Writer[*endpointBatch]
+	encoded []byte // key of the newest row
+}
+
+func (m *importCommand) endpointTarget() (*endpointTarget, error) {
+	t := &endpointTarget{table: m.Table, workers: m.Workers, named: fmt.Sprintf("table %s of instance %s at %s", m.Table, m.Instance, m.Endpoint)}
+	if t.workers == 0 {
+		t.workers = endpointWorkers
+	}
+	var err error
+	if t.client, err = endpointClient(m.Endpoint, m.Instance, m.Dir, t.workers, requestPatience); err == nil {
+		t.columns, err = endpointKey(t.client, m.Table)
+	}
+	return t, err
+}
+
+func (t *endpointTarget) key() []rowfile.Column { return t.columns }
+func (t *endpointTarget) name() string          { return t.named }
+
+// errRefused is what a batch returns of which the endpoint refuses a row.
+var errRefused = errors.New("the endpoint refuses a row")
+
+// errHeld is no error of a batch: it waits for rows that others hold by itself.
+var errHeld = errors.New("held")
+
+func (t *endpointTarget) begin(ctx context.Context, rejects *bulkio.Rejects) error {
+	t.rejects = rejects
+	t.writer = spread.New(ctx, spread.Options[*endpointBatch]{
+		Workers: t.workers, Bytes: 1 << 20, Clock: clock.System(),
+		New:  func() *endpointBatch { return &endpointBatch{target: t, keys: map[string]bool{}} },
+		Held: errHeld, Never: []error{errRefused}, Closed: errors.New("the import is over"),
+		Refused: func(b *endpointBatch, n int, _ error) error {
+			return rejects.RefuseRow(b.rows[n].at, b.rows[n].refused)
+		},
+		Sync: func() error { return nil }, // the endpoint acknowledges what is durable
+	})
+	return nil
+}
+
+// Put gives a row to the worker of its key.
+func (t *endpointTarget) Put(r *rowfile.Row, at bulkio.Place) (err error) {
+	if t.encoded, err = row.AppendKey(t.encoded[:0], len(r.Key), r.Key...); err != nil {
+		return t.rejects.RefuseRow(at, err)
+	}
+	for i := range r.Cells {
+		if r.Cells[i].Version == 0 {
+			return t.rejects.RefuseRow(at, fmt.Errorf("column %s has version 0, which the SDK cannot send", r.Cells[i].Name))
+		}
+	}
+	return t.writer.Add(uint32(xxhash.Sum64(t.encoded)), func(b *endpointBatch) bool { return b.add(t, r, at) })
+}
+
+// Flush waits for the workers.
+func (t *endpointTarget) Flush() error { return t.writer.Flush() }
+
+// Finish ends the workers.
+func (t *endpointTarget) Finish(context.Context, error) error { return t.writer.Close() }
+
+// endpointBatch is a batch of rows. It implements spread.Batch and spread.Commit.
+type endpointBatch struct {
+	target *endpointTarget
+	rows   []endpointRow
+	keys   map[string]bool
+	sent   bool
+}
+
+type endpointRow struct {
+	change  *tablestore.PutRowChange
+	at      bulkio.Place
+	bytes   int64
+	refused error
+}
+
+// add adds a row; false if the batch has one of its key, or was sent.
+func (b *endpointBatch) add(t *endpointTarget, r *rowfile.Row, at bulkio.Place) bool {
+	if b.keys[string(t.encoded)] {
+		return false
+	}
+	b.keys[string(t.encoded)] = true
+	in := endpointRow{change: &tablestore.PutRowChange{TableName: t.table, PrimaryKey: new(tablestore.PrimaryKey)}, at: at}
+	for i, k := range t.columns {
+		in.change.PrimaryKey.AddPrimaryKeyColumn(k.Name, sdkValue(r.Key[i]))
+		in.bytes += int64(len(k.Name) + r.Key[i].Size())
+	}
+	in.change.Columns = make([]tablestore.AttributeColumn, len(r.Cells))
+	for i := range r.Cells {
+		c := &r.Cells[i]
+		in.change.Columns[i] = tablestore.AttributeColumn{ColumnName: c.Name, Value: sdkValue(c.Value), Timestamp: c.Version}
+		in.bytes += int64(len(c.Name) + c.Value.Size())
+	}
+	in.change.SetCondition(tablestore.RowExistenceExpectation_IGNORE)
+	b.rows = append(b.rows, in)
+	return true
+}
+
+func (b *endpointBatch) Len() int                   { return len(b.rows) }
+func (b *endpointBatch) Bytes(n int) int64          { return b.rows[n].bytes }
+func (b *endpointBatch) Wait(context.Context) error { return nil }
+
+func (b *endpointBatch) Reset() {
+	clear(b.rows)
+	clear(b.keys)
+	b.rows, b.sent = b.rows[:0], false
+}
+
+// Write sends the batch, if it was not sent yet. The writer asks for rows one by one only to find those that were refused.
+func (b *endpointBatch) Write(ctx context.Context, from, to int) (spread.Commit, error) {
+	if !b.sent {
+		all := make([]int, len(b.rows))
+		for i := range all {
+			all[i] = i
+		}
+		if err := b.send(ctx, all); err != nil {
+			return nil, err
+		}
+		b.sent = true
+	}
+	if slices.ContainsFunc(b.rows[from:to], func(r endpointRow) bool { return r.refused != nil }) {
+		return nil, errRefused
+	}
+	return b, nil
+}
+
+// send puts rows until each of them is written or refused. Puts that may have been carried out are sent again, since
+// they have versions and change nothing then.
+func (b *endpointBatch) send(ctx context.Context, rows []int) error {
+	begun := time.Now()
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		left, err := b.request(rows)
+		switch {
+		case err == nil && len(left) == 0:
+			return nil
+		case err == nil:
+		case transient(err):
+			left = rows
+		case fatal(codeOf(err)):
+			return err
+		case len(rows) == 1:
+			b.rows[rows[0]].refused = err
+			return nil
+		default: // one of the rows is refused, and all of them with it
+			half := len(rows) / 2
+			if err := b.send(ctx, rows[:half]); err != nil {
+				return err
+			}
+			return b.send(ctx, rows[half:])
+		}
+		if len(left) < len(rows) {
+			begun, pause = time.Now(), firstPause
+		} else if time.Since(begun) > endpointPatience {
+			return fmt.Errorf("the endpoint has taken no row for %s: %w", endpointPatience, err)
+		}
+		rows = left
+		if err := wait(ctx, pause); err != nil {
+			return err
+		}
+	}
+}
+
+// request sends a request. It returns the rows that are to be sent again, and the error of the request as a whole.
+func (b *endpointBatch) request(rows []int) (left []int, err error) {
+	request := &tablestore.BatchWriteRowRequest{}
+	for _, n := range rows {
+		request.AddRowChange(b.rows[n].change)
+	}
+	response, err := b.target.client.BatchWriteRow(request)
+	if err != nil {
+		return nil, err
+	}
+	results := response.TableToRowsResult[b.target.table]
+	if len(results) != len(rows) {
+		return nil, fmt.Errorf("the endpoint answers %d of %d rows", len(results), len(rows))
+	}
+	for i := range results {
+		refusal := &results[i].Error
+		switch {
+		case results[i].IsSucceed:
+		case retryable(refusal.Code):
+			left = append(left, rows[i])
+		case fatal(refusal.Code):
+			return nil, &tablestore.OtsError{Code: refusal.Code, Message: refusal.Message}
+		default:
+			b.rows[rows[i]].refused = &ots.Error{Code: refusal.Code, Message: refusal.Message}
+		}
+	}
+	return left, nil
+}

@@ -1,0 +1,132 @@
+package rowfile
+
+// This file reads and writes JSON Lines. A line is an instances.Row, as `flagstone scan --json` prints it.
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"unicode/utf8"
+
+	"github.com/flagstone-db/flagstone/instances"
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// jsonRow is instances.Row, but tells a cell without a version from one of version 0.
+type jsonRow struct {
+	Key     []instances.KeyValue `json:"key"`
+	Columns []struct {
+		Name    string          `json:"name"`
+		Version *int64          `json:"version"`
+		Value   instances.Value `json:"value"`
+	} `json:"columns"`
+}
+
+type jsonReader struct {
+	records *records
+	size    int64
+	table   []Column
+	key     []row.Value
+	cells   []Cell
+}
+
+func newJSONReader(in io.Reader, size int64, o *ReadOptions) (Reader, error) {
+	records, err := newRecords(in, false, o.At)
+	return &jsonReader{records: records, size: size, table: o.Key, key: make([]row.Value, len(o.Key))}, err
+}
+
+// Next reads a line.
+func (r *jsonReader) Next(out *Row) error {
+	line, err := r.records.next()
+	if err != nil {
+		return err
+	}
+	if err := r.row(line); err != nil {
+		return &BadRow{Line: r.records.begin, Text: string(line), Err: err}
+	}
+	out.Line, out.Key, out.Cells = r.records.begin, r.key, r.cells
+	return nil
+}
+
+func (r *jsonReader) row(line []byte) error {
+	if !utf8.Valid(line) { // the decoder would change it
+		return errors.New("the line is not UTF-8")
+	}
+	decoder := json.NewDecoder(bytes.NewReader(line))
+	decoder.DisallowUnknownFields()
+	var in jsonRow
+	if err := decoder.Decode(&in); err != nil {
+		return err
+	}
+	if decoder.More() {
+		return errors.New("text behind the object")
+	}
+	clear(r.key)
+	for _, k := range in.Key {
+		at := keyColumn(r.table, k.Name)
+		if at < 0 {
+			return fmt.Errorf("the key of the table has no column %q", k.Name)
+		}
+		r.key[at] = k.Value.Value
+	}
+	if err := checkKey(r.table, r.key); err != nil {
+		return err
+	}
+	r.cells = r.cells[:0]
+	for _, c := range in.Columns {
+		if c.Value.Type() == row.TypeNone {
+			return fmt.Errorf("column %q has no value", c.Name)
+		}
+		cell := Cell{c.Name, NoVersion, c.Value.Value}
+		if c.Version != nil {
+			if cell.Version = *c.Version; cell.Version < 0 {
+				return fmt.Errorf("column %q has version %d", c.Name, cell.Version)
+			}
+		}
+		r.cells = append(r.cells, cell)
+	}
+	return nil
+}
+
+// Position is the place behind the line that was read last.
+func (r *jsonReader) Position() Position { return r.records.behind }
+
+// Size is the length of the file.
+func (r *jsonReader) Size() int64 { return r.size }
+
+// Close does nothing.
+func (r *jsonReader) Close() error { return nil }
+
+type jsonWriter struct {
+	out     *bufio.Writer
+	encoder *json.Encoder
+	row     instances.Row
+}
+
+func newJSONWriter(out io.Writer, l *Layout) Writer {
+	w := &jsonWriter{out: bufio.NewWriterSize(out, 256<<10)}
+	w.encoder = json.NewEncoder(w.out)
+	for _, k := range l.Key {
+		w.row.Key = append(w.row.Key, instances.KeyValue{Name: k.Name})
+	}
+	w.row.Columns = []instances.Cell{}
+	return w
+}
+
+// Write writes a line.
+func (w *jsonWriter) Write(r *Row) error {
+	for i, v := range r.Key {
+		w.row.Key[i].Value.Value = v
+	}
+	w.row.Columns = w.row.Columns[:0]
+	for _, c := range r.Cells {
+		w.row.Columns = append(w.row.Columns, instances.Cell{Name: c.Name, Version: c.Version, Value: instances.Value{Value: c.Value}})
+	}
+	return w.encoder.Encode(&w.row)
+}
+
+// Close writes what is left.
+func (w *jsonWriter) Close() error { return w.out.Flush() }

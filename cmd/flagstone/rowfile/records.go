@@ -1,0 +1,120 @@
+package rowfile
+
+// This file cuts text into records: lines, or lines that quotes join.
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// maxRecord bounds the memory of a record. A row of 32 MiB, the most that the service reads, takes 64 MiB in
+// hexadecimal.
+const maxRecord = 256 << 20
+
+// errTooLong ends a reader: what comes after such a record cannot be told from it.
+var errTooLong = fmt.Errorf("a record of more than %d bytes; is a quote never closed?", maxRecord)
+
+// records reads the records of a text.
+type records struct {
+	in     *bufio.Reader
+	csv    bool // a quoted field may hold ends of lines
+	most   int
+	long   []byte // a record of several pieces
+	begin  int64  // line of the newest record
+	behind Position
+}
+
+// newRecords reads records from a position on.
+func newRecords(in io.Reader, csv bool, at Position) (*records, error) {
+	r := &records{csv: csv, most: maxRecord, behind: at}
+	if at.Offset > 0 {
+		seeker, ok := in.(io.Seeker)
+		if !ok {
+			return nil, errors.New("a pipe cannot be read from the middle")
+		}
+		if _, err := seeker.Seek(at.Offset, io.SeekStart); err != nil {
+			return nil, err
+		}
+	}
+	r.in = bufio.NewReaderSize(in, 256<<10)
+	return r, nil
+}
+
+// next returns the next record that is not empty, without the end of its line. It is valid until the next call.
+func (r *records) next() ([]byte, error) {
+	for {
+		record, err := r.read()
+		record = bytes.TrimSuffix(bytes.TrimSuffix(record, []byte("\n")), []byte("\r"))
+		if err != nil || len(record) > 0 {
+			return record, err
+		}
+	}
+}
+
+func (r *records) read() ([]byte, error) {
+	r.begin = r.behind.Line + 1
+	r.long = r.long[:0]
+	state := atField
+	for {
+		piece, err := r.in.ReadSlice('\n')
+		r.behind.Offset += int64(len(piece))
+		ended := err == nil
+		if ended {
+			r.behind.Line++
+		}
+		if r.csv && (state != atField || bytes.IndexByte(piece, '"') >= 0 || !ended) {
+			state = state.after(piece)
+		}
+		whole := ended && state != inQuotes
+		if whole && len(r.long) == 0 {
+			return piece, nil
+		}
+		if len(r.long)+len(piece) > r.most {
+			return nil, fmt.Errorf("line %d: %w", r.begin, errTooLong)
+		}
+		r.long = append(r.long, piece...)
+		switch {
+		case whole:
+			return r.long, nil
+		case err == io.EOF && len(r.long) > 0:
+			if !ended {
+				r.behind.Line++
+			}
+			return r.long, nil
+		case err != nil && err != bufio.ErrBufferFull:
+			return nil, err
+		}
+	}
+}
+
+// quoting is where a text of CSV is.
+type quoting uint8
+
+const (
+	atField  quoting = iota // at the beginning of a field
+	inField                 // in one without quotes, or behind its closing quote
+	inQuotes                // in a quoted one
+	atQuote                 // behind a quote in a quoted one: it ends the field, unless another quote follows
+)
+
+// after returns where the text is behind a piece.
+func (q quoting) after(piece []byte) quoting {
+	for _, c := range piece {
+		switch {
+		case q == inQuotes:
+			if c == '"' {
+				q = atQuote
+			}
+		case c == '"' && (q == atField || q == atQuote):
+			q = inQuotes
+		case c == ',' || c == '\n':
+			q = atField
+		default:
+			q = inField
+		}
+	}
+	return q
+}
