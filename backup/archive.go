@@ -4,9 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"errors"
 	"fmt"
-	"io/fs"
 	"regexp"
 	"slices"
 	"strings"
@@ -46,7 +44,7 @@ type Archive struct {
 func Open(ctx context.Context, repo Repository, unsealer Unsealer) (*Archive, error) {
 	kind, err := readMarker(ctx, repo)
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	case isMissing(err):
 		return nil, fmt.Errorf("%w: it has no object %q", ErrNotRepository, markerName)
 	case err != nil:
 		return nil, err
@@ -65,28 +63,41 @@ func prepare(ctx context.Context, repo Repository, sealer Sealer) error {
 		want = sealer.Name()
 	}
 	kind, err := readMarker(ctx, repo)
-	switch {
-	case err == nil && kind == want:
-		return nil
-	case err == nil && kind == plain:
-		return fmt.Errorf("%w: it is not encrypted; create an encrypted one elsewhere", ErrNotRepository)
-	case err == nil && want == plain:
-		return fmt.Errorf("%w: it is encrypted; name the recipients", ErrNotRepository)
-	case err == nil:
-		return fmt.Errorf("%w: it is encrypted for other recipients; name the same ones, or create another repository", ErrNotRepository)
-	case !errors.Is(err, fs.ErrNotExist):
-		return err
+	if isMissing(err) {
+		foreign, failed := firstObject(ctx, repo)
+		if failed != nil {
+			return failed
+		}
+		if foreign == "" {
+			return putText(ctx, repo, markerName, markerKind, want+"\n")
+		}
+		// Another create may have made it meanwhile.
+		if kind, err = readMarker(ctx, repo); isMissing(err) {
+			return fmt.Errorf("%w: it has %q, but no object %q", ErrNotRepository, foreign, markerName)
+		}
 	}
+	switch {
+	case err != nil:
+		return err
+	case kind == want:
+		return nil
+	case kind == plain:
+		return fmt.Errorf("%w: it is not encrypted; create an encrypted one elsewhere", ErrNotRepository)
+	case want == plain:
+		return fmt.Errorf("%w: it is encrypted; name the recipients", ErrNotRepository)
+	}
+	return fmt.Errorf("%w: it is encrypted for other recipients; name the same ones, or create another repository", ErrNotRepository)
+}
+
+// firstObject returns the name of an object, "" if there is none. What a Put that was killed has left does not count.
+func firstObject(ctx context.Context, repo Repository) (found string, err error) {
 	err = repo.List(ctx, "", func(name string, _ int64) error {
-		if !strings.HasPrefix(name, partialPrefix) { // the first Put may have been killed
-			return fmt.Errorf("%w: it has %q, but no object %q", ErrNotRepository, name, markerName)
+		if found == "" && !strings.HasPrefix(name, partialPrefix) {
+			found = name
 		}
 		return nil
 	})
-	if err != nil {
-		return err
-	}
-	return putText(ctx, repo, markerName, markerKind, want+"\n")
+	return found, err
 }
 
 func readMarker(ctx context.Context, repo Repository) (kind string, err error) {
@@ -95,8 +106,10 @@ func readMarker(ctx context.Context, repo Repository) (kind string, err error) {
 }
 
 // Names returns the names of the backups, oldest first.
-func (a *Archive) Names(ctx context.Context) ([]string, error) {
-	list, err := names(ctx, a.repo, backupsPrefix)
+func (a *Archive) Names(ctx context.Context) ([]string, error) { return backupNames(ctx, a.repo) }
+
+func backupNames(ctx context.Context, repo Repository) ([]string, error) {
+	list, err := names(ctx, repo, backupsPrefix)
 	list = slices.DeleteFunc(list, func(name string) bool { return !backupName.MatchString(name) })
 	slices.Sort(list)
 	return list, err

@@ -40,7 +40,7 @@ type Progress struct {
 
 // Create makes a backup of the checkpoint of a store in dir, and of those in directories of it. It makes the repository if there is
 // none. Files that the repository has already are not read. Each file is compared with what the manifest says of it. After an error the
-// repository has no new backup; what was put stays for the next Create, until Archive.Prune deletes it.
+// repository has no new backup, unless only the end could not be noted; what was put stays for the next Create, until Archive.Prune deletes it.
 func Create(ctx context.Context, repo Repository, fsys vfs.FS, dir string, opts CreateOptions) (Info, error) {
 	if opts.Clock == nil {
 		opts.Clock = clock.System()
@@ -67,11 +67,12 @@ func Create(ctx context.Context, repo Repository, fsys vfs.FS, dir string, opts 
 	if err := c.notice.put(ctx); err != nil {
 		return Info{}, err
 	}
-	if err := c.create(ctx); err != nil {
-		// Without the notice, a prune need not wait. ctx may have ended, and the repository may be gone.
-		return Info{}, errors.Join(err, c.notice.remove(context.WithoutCancel(ctx)))
+	err = c.create(ctx)
+	// Without the notice, a prune need not wait. ctx may have ended.
+	if err = errors.Join(err, c.notice.remove(context.WithoutCancel(ctx))); err != nil {
+		return Info{}, err
 	}
-	return c.d.info(), c.notice.remove(ctx)
+	return c.d.info(), nil
 }
 
 // creator makes one backup.
@@ -155,18 +156,17 @@ func (c *creator) whole(e *entry, size int64) bool {
 
 // put puts the object of an entry.
 func (c *creator) put(ctx context.Context, e *entry) error {
-	err := c.repo.Put(ctx, e.object(), func(w io.Writer) error {
+	return c.repo.Put(ctx, e.object(), func(w io.Writer) error {
 		return writeObject(w, c.opts.Sealer, &e.file, func(w io.Writer) error { return c.copy(ctx, e, w) })
 	})
-	if isMissing(err) {
-		return fmt.Errorf("%w: %s has gone, as it does when its server stops: %w", ErrSource, e.from, err)
-	}
-	return err
 }
 
 // copy copies a file to w, and compares it with what is known of it.
 func (c *creator) copy(ctx context.Context, e *entry, w io.Writer) (err error) {
 	f, err := c.fs.Open(e.from, vfs.OpenOptions{Sequential: true, Sparing: true})
+	if isMissing(err) {
+		return fmt.Errorf("%w: %s has gone, as it does when its server stops: %w", ErrSource, e.from, err)
+	}
 	if err != nil {
 		return err
 	}

@@ -7,9 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
@@ -19,10 +19,15 @@ import (
 type Folder struct {
 	fs  vfs.FS
 	dir string
+
+	mu   sync.Mutex
+	made map[string]bool // directories that this process has made, or found, and made durable
 }
 
 // NewFolder returns the repository in a folder, which Put makes if it does not exist.
-func NewFolder(fsys vfs.FS, dir string) *Folder { return &Folder{fsys, dir} }
+func NewFolder(fsys vfs.FS, dir string) *Folder {
+	return &Folder{fs: fsys, dir: dir, made: map[string]bool{}}
+}
 
 // path returns the file of an object.
 func (r *Folder) path(name string) (string, error) {
@@ -41,7 +46,7 @@ func (r *Folder) Put(ctx context.Context, name string, write func(io.Writer) err
 	}
 	temp := filepath.Join(r.dir, partialPrefix, rand.Text())
 	for _, dir := range []string{filepath.Dir(temp), filepath.Dir(file)} {
-		if err := vfs.MakeDir(r.fs, "", dir); err != nil {
+		if err := r.makeDir(dir); err != nil {
 			return err
 		}
 	}
@@ -51,10 +56,24 @@ func (r *Folder) Put(ctx context.Context, name string, write func(io.Writer) err
 	if err := ctx.Err(); err != nil {
 		return errors.Join(err, r.fs.Remove(temp))
 	}
-	if err := r.fs.Rename(temp, file); err != nil {
+	if err := r.fs.Rename(temp, file); isMissing(err) {
+		return fmt.Errorf("backup: a prune has taken this put for abandoned: %w", err)
+	} else if err != nil {
 		return err
 	}
 	return r.fs.SyncDir(filepath.Dir(file))
+}
+
+// makeDir makes a directory with its parents, durably. It does so once: each takes a sync of every parent.
+func (r *Folder) makeDir(dir string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.made[dir] {
+		return nil
+	}
+	err := vfs.MakeDir(r.fs, "", dir)
+	r.made[dir] = err == nil
+	return err
 }
 
 // write makes a file, durably.
@@ -111,7 +130,7 @@ func (r *Folder) walk(ctx context.Context, within string, each func(name string,
 		return err
 	}
 	list, err := r.fs.List(filepath.Join(r.dir, filepath.FromSlash(within)))
-	if errors.Is(err, fs.ErrNotExist) {
+	if isMissing(err) {
 		return nil
 	}
 	if err != nil {
@@ -121,7 +140,7 @@ func (r *Folder) walk(ctx context.Context, within string, each func(name string,
 		name := within + entry
 		info, err := r.fs.Stat(filepath.Join(r.dir, filepath.FromSlash(name)))
 		switch {
-		case errors.Is(err, fs.ErrNotExist): // deleted meanwhile
+		case isMissing(err): // deleted meanwhile
 		case err != nil:
 			return err
 		case info.Dir:
@@ -129,7 +148,7 @@ func (r *Folder) walk(ctx context.Context, within string, each func(name string,
 		default:
 			err = each(name, info.Size)
 		}
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err != nil && !isMissing(err) {
 			return err
 		}
 	}
@@ -144,7 +163,7 @@ func (r *Folder) Delete(_ context.Context, name string) error {
 		return err
 	}
 	err = r.fs.Remove(file)
-	if errors.Is(err, fs.ErrNotExist) {
+	if isMissing(err) {
 		return nil
 	}
 	if err != nil {
@@ -154,7 +173,7 @@ func (r *Folder) Delete(_ context.Context, name string) error {
 }
 
 func ignoreMissing(err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
+	if isMissing(err) {
 		return nil
 	}
 	return err

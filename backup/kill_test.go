@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -115,6 +116,66 @@ func TestAPruneThatIsKilledIsContinued(t *testing.T) {
 				}
 			}
 			r.mustGoOn(what, dir)
+		}
+	}
+}
+
+// TestALongCreateIsNotTakenForDead lets a day and more pass, and prunes all the while.
+func TestALongCreateIsNotTakenForDead(t *testing.T) {
+	r, first, dir := twoMoments(t)
+	opts := r.options()
+	var passed time.Duration
+	opts.Progress = func(Progress) {
+		r.clock.Advance(8 * time.Hour)
+		passed += 8 * time.Hour
+		report, err := r.archive().Prune(r.ctx, PruneOptions{Keep: 1, Clock: r.clock})
+		if err != nil || report.Unfinished == "" || report.Unfinished == first {
+			t.Errorf("%+v, %v", report, err)
+		}
+	}
+	info, err := Create(r.ctx, r.repo(), r.fs, dir, opts)
+	r.ok(err)
+	if passed < 48*time.Hour {
+		t.Errorf("it took %v only", passed)
+	}
+	r.compare("the long one", r.restore(r.archive(), info.Name), r.model.clone())
+	r.prune(r.archive(), 1)
+	r.tidy(r.archive())
+}
+
+// TestACreateThatWasTakenForDeadFails lets too much time pass at once.
+func TestACreateThatWasTakenForDeadFails(t *testing.T) {
+	r, first, dir := twoMoments(t)
+	opts := r.options()
+	opts.Progress = func(done Progress) {
+		if done.Files == 1 { // between two files
+			r.prune(r.archive(), 1)
+		}
+	}
+	if _, err := Create(r.ctx, r.repo(), r.fs, dir, opts); err == nil || !strings.Contains(err.Error(), "abandoned") {
+		t.Errorf("it ends with %v", err)
+	}
+	if names := r.verify(r.archive()); !slices.Equal(names, []string{first}) {
+		t.Errorf("left are %v", names)
+	}
+	r.mustGoOn("the next one", dir)
+}
+
+// TestTwoCreatesMakeARepository stops one at each of its calls, while the other runs.
+func TestTwoCreatesMakeARepository(t *testing.T) {
+	base := newRig(t, 1, nil)
+	dir := base.checkpoint()
+	for stop := 1; stop <= 4; stop++ {
+		r := base.on(base.fs.Image(vfs.CrashKeepAll, 0))
+		s := newTurns(stop)
+		ended := s.start(r.repo(), func(repo Repository) error { _, err := r.create(repo, dir); return err })
+		_, err := r.create(r.repo(), dir)
+		close(s.goOn)
+		if err := errors.Join(err, <-ended); err != nil {
+			t.Errorf("stopped at call %d: %v", stop, err)
+		}
+		if names := r.verify(r.archive()); len(names) != 2 {
+			t.Errorf("stopped at call %d: left are %v", stop, names)
 		}
 	}
 }

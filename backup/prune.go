@@ -185,7 +185,7 @@ func (p *pruner) alone(ctx context.Context, now int64) (bool, error) {
 		}
 	}
 	// After the notices: a create whose notice has gone has put its backup before.
-	backups, err := (&Archive{repo: p.repo}).Names(ctx)
+	backups, err := backupNames(ctx, p.repo)
 	for _, name := range backups {
 		if !slices.Contains(p.kept, name) {
 			p.report.Unfinished = name

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 )
 
 // Repository keeps objects by name. Names are paths with slashes, of letters, digits, dots and hyphens. A call that returned is seen
@@ -55,6 +56,9 @@ const (
 	plansPrefix      = "plans/"      // of prunes
 	partialPrefix    = "partial/"    // what a Put that was killed has left, if the repository shows it
 )
+
+// isMissing reports that an object or a file is not there.
+func isMissing(err error) bool { return errors.Is(err, fs.ErrNotExist) }
 
 // exists reports whether a repository has an object.
 func exists(ctx context.Context, repo Repository, name string) (found bool, err error) {

@@ -5,9 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
-	"errors"
 	"fmt"
-	"io/fs"
 	"path"
 	"path/filepath"
 	"slices"
@@ -197,6 +195,3 @@ func otherEntry(fsys vfs.FS, from, name string) (entry, error) {
 	rand.Read(e.unique[:])
 	return e, err
 }
-
-// isMissing reports that a file of the source has gone.
-func isMissing(err error) bool { return errors.Is(err, fs.ErrNotExist) }
