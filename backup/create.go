@@ -232,7 +232,7 @@ func (c *creator) publish(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := c.notice.check(ctx); err != nil {
+	if err := c.notice.check(ctx); err != nil { // spares what follows; the second look decides
 		return err
 	}
 	name := backupsPrefix + c.d.name

@@ -162,17 +162,30 @@ func (zeros) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// TestAnObjectOfAnotherFileIsRefused has objects that are as they were put, and of the right size, in place of others.
 func TestAnObjectOfAnotherFileIsRefused(t *testing.T) {
 	r := newRig(t, 1, nil)
 	r.write(200)
 	name := r.backUp()
 	d, err := r.archive().description(r.ctx, name)
 	r.ok(err)
-	a, b := d.entries[0].object(), d.entries[len(d.entries)-1].object()
-	content, err := r.fs.ReadFile(objectFile(a))
-	r.ok(err)
-	r.damage(b, content)
-	r.refused("another object", b, []string{name}, name)
+	for _, e := range d.entries {
+		if e.kind == tableFile {
+			continue // the manifest has the checksum
+		}
+		good, err := r.fs.ReadFile(objectFile(e.object()))
+		r.ok(err)
+		other := e.file
+		other.unique[0]++
+		var object bytes.Buffer
+		r.ok(writeObject(&object, nil, &other, func(w io.Writer) error {
+			_, err := w.Write(make([]byte, e.size))
+			return err
+		}))
+		r.damage(e.object(), object.Bytes())
+		r.refused("the object of another file than "+e.path, e.object(), []string{name}, name)
+		r.damage(e.object(), good)
+	}
 }
 
 func TestASourceThatIsNotWholeIsRefused(t *testing.T) {

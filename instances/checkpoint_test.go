@@ -39,7 +39,7 @@ func TestTheInstancesOfACheckpointAreThoseOfItsTables(t *testing.T) {
 			}
 		}
 	})
-	for range 6 {
+	for range 20 {
 		made, err := home.Checkpoint(ctx)
 		if err != nil {
 			t.Error(err)
