@@ -39,8 +39,8 @@ type Archive struct {
 	unsealer Unsealer
 }
 
-// Open opens a repository to read, or to prune. unsealer is nil if it is not encrypted. The error matches ErrNotRepository if
-// there is none.
+// Open opens a repository to read, or to prune. unsealer is nil if it is not encrypted. The error matches
+// ErrNotRepository if there is none.
 func Open(ctx context.Context, repo Repository, unsealer Unsealer) (*Archive, error) {
 	kind, err := readMarker(ctx, repo)
 	switch {

@@ -38,13 +38,15 @@ type Progress struct {
 	Bytes, AllBytes int64
 }
 
-// Create makes a backup of the checkpoint of a store in dir, and of those in directories of it. It makes the repository if there is
-// none. Files that the repository has already are not read. Each file is compared with what the manifest says of it. After an error the
-// repository has no new backup, unless only the end could not be noted; what was put stays for the next Create, until Archive.Prune deletes it.
+// Create makes a backup of the checkpoint of a store in dir, and of those in directories of it. fsys is that of the
+// machine if nil. It makes the repository if there is none. Files that the repository has already are not read.
+// Each file is compared with what the manifest says of it. After an error the repository has no new backup, unless
+// only the end could not be noted; what was put stays for the next Create, until Archive.Prune deletes it.
 func Create(ctx context.Context, repo Repository, fsys vfs.FS, dir string, opts CreateOptions) (Info, error) {
 	if opts.Clock == nil {
 		opts.Clock = clock.System()
 	}
+	fsys = orMachine(fsys)
 	entries, err := listSource(fsys, dir, opts.Beside)
 	if err != nil {
 		return Info{}, err
@@ -199,7 +201,8 @@ func (c *creator) copy(ctx context.Context, e *entry, w io.Writer) (err error) {
 	return nil
 }
 
-// checkValueFile compares the footer of a value file with the manifest. It is the footer whose checksum the manifest has.
+// checkValueFile compares the footer of a value file with the manifest. It is the footer whose checksum the
+// manifest has.
 func (c *creator) checkValueFile(e *entry) error {
 	f, err := c.fs.Open(e.from, vfs.OpenOptions{Random: true})
 	if err != nil {

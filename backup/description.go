@@ -60,8 +60,8 @@ func appendString(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
-// decodeDescription is the inverse of encode. Its memory is bounded by the size of b. Errors match ErrDamaged, except for a
-// newer version.
+// decodeDescription is the inverse of encode. Its memory is bounded by the size of b. Errors match ErrDamaged,
+// except for a newer version.
 func decodeDescription(b []byte) (*description, error) {
 	const magic, sum = len(descriptionMagic), 8
 	if len(b) < magic+4+sum || string(b[:magic]) != descriptionMagic {

@@ -35,8 +35,8 @@
 //   - A prune puts its plan before it looks for notices and, after that, for new backups. It deletes objects only if it
 //     finds neither, or only notices that it has deleted itself because they are old.
 //
-// If a create has read the plans before the plan was put, its notice was there before. So the prune finds the notice, or
-// the create has ended and the prune finds the backup. Or a prune has deleted the notice as old: then that
-// prune looks for backups later, and either it finds this one, or the create does not find its notice and takes the
-// backup back.
+// If a create has read the plans before the plan was put, its notice was there before. So the prune finds the
+// notice, or the create has ended and the prune finds the backup. Or a prune has deleted the notice as old: then
+// that prune looks for backups later, and either it finds this one, or the create does not find its notice and
+// takes the backup back.
 package backup

@@ -24,9 +24,18 @@ type Folder struct {
 	made map[string]bool // directories that this process has made, or found, and made durable
 }
 
-// NewFolder returns the repository in a folder, which Put makes if it does not exist.
+// NewFolder returns the repository in a folder, which Put makes if it does not exist. fsys is that of the machine
+// if nil.
 func NewFolder(fsys vfs.FS, dir string) *Folder {
-	return &Folder{fs: fsys, dir: dir, made: map[string]bool{}}
+	return &Folder{fs: orMachine(fsys), dir: dir, made: map[string]bool{}}
+}
+
+// orMachine returns the file system of the machine in place of none.
+func orMachine(fsys vfs.FS) vfs.FS {
+	if fsys == nil {
+		return vfs.OS()
+	}
+	return fsys
 }
 
 // path returns the file of an object.

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,12 +24,19 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // TestHistories makes backups at random moments between writes, flushes and compactions, prunes them, and compares what
 // they restore with a model of the moment.
 func TestHistories(t *testing.T) {
-	seed := rand.Uint64()
+	seed, steps := rand.Uint64(), 60
+	if text := os.Getenv("FLAGSTONE_BACKUP_STEPS"); text != "" {
+		var err error
+		if steps, err = strconv.Atoi(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	restores := 0
 	for i, sealer := range []*testCipher{nil, {key: 0x5a}} {
 		t.Logf("seed %d", seed)
 		r := newRig(t, seed, sealer)
 		moments := map[string]content{}
-		for range 60 {
+		for range steps {
 			switch k := r.rand.IntN(12); {
 			case k < 5:
 				r.write(1 + r.rand.IntN(200))
@@ -46,16 +55,18 @@ func TestHistories(t *testing.T) {
 				names := r.verify(r.archive())
 				name := names[r.rand.IntN(len(names))]
 				r.compare(name, r.restore(r.archive(), name), moments[name].clone())
+				restores++
 			}
 		}
 		name := r.backUp()
-		r.compare(name, r.restore(r.archive(), ""+name), r.model)
+		r.compare(name, r.restore(r.archive(), name), r.model)
 		seed += uint64(i + 1)
 	}
+	t.Logf("%d restores between, and one at each end", restores)
 }
 
-// TestABackupUnderLoadIsOfOneMoment has writers that each write rows in order. A restored store has a prefix of the rows of each: all
-// that were finished when the checkpoint began, and none that was begun after it.
+// TestABackupUnderLoadIsOfOneMoment has writers that each write rows in order. A restored store has a prefix of the
+// rows of each: all that were finished when the checkpoint began, and none that was begun after it.
 func TestABackupUnderLoadIsOfOneMoment(t *testing.T) {
 	const writers, backups = 4, 6
 	r := newRig(t, rand.Uint64(), nil)
@@ -176,8 +187,8 @@ func (r *rig) damage(object string, content []byte) {
 	r.ok(errors.Join(err, f.Close()))
 }
 
-// refused fails the test unless verify names the object and each backup that it hurts, and restores of these are refused likewise.
-// What is not hurt is restored.
+// refused fails the test unless verify names the object and each backup that it hurts, and restores of these are
+// refused likewise. What is not hurt is restored.
 func (r *rig) refused(what, object string, hurt []string, all ...string) {
 	r.t.Helper()
 	a := r.archive()

@@ -241,8 +241,9 @@ func (s *turns) start(repo Repository, f func(Repository) error) (ended chan err
 	return ended
 }
 
-// TestNoOrderOfACreateAndAPruneHurtsABackup stops each at each of its calls, while the other runs to each of its calls, in both orders. With
-// impatient prunes, which take every create for dead, a create may fail, but no backup is damaged.
+// TestNoOrderOfACreateAndAPruneHurtsABackup stops each at each of its calls, while the other runs to each of its
+// calls, in both orders. With impatient prunes, which take every create for dead, a create may fail, but no backup
+// is damaged.
 func TestNoOrderOfACreateAndAPruneHurtsABackup(t *testing.T) {
 	base, _, dir := twoMoments(t)
 	_, err := base.create(base.repo(), dir) // the checkpoint, whose files lose their backup by the prune, is backed up again

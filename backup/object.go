@@ -52,8 +52,8 @@ func header(f *file) []byte {
 	return binary.LittleEndian.AppendUint64(b, xxhash.Sum64(b))
 }
 
-// readObject copies the file of an entry to w, and compares all of it with its checksums. Errors of damage match ErrDamaged;
-// all errors name the object, but for those of w. What w has got is good only if there is no error.
+// readObject copies the file of an entry to w, and compares all of it with its checksums. Errors of damage match
+// ErrDamaged; all errors name the object, but for those of w. What w has got is good only if there is no error.
 func readObject(ctx context.Context, repo Repository, unsealer Unsealer, e *entry, w io.Writer) error {
 	name := e.object()
 	object, err := repo.Get(ctx, name)
@@ -85,8 +85,8 @@ type objectReader struct {
 	sealed bool
 }
 
-// Read implements io.Reader. An error is that of the repository, unless the object is encrypted: then it may say that the
-// object was changed.
+// Read implements io.Reader. An error is that of the repository, unless the object is encrypted: then it may say
+// that the object was changed.
 func (r *objectReader) Read(p []byte) (n int, err error) {
 	if err := r.ctx.Err(); err != nil {
 		return 0, err

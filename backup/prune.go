@@ -11,12 +11,12 @@ import (
 	"github.com/flagstone-db/flagstone/internal/clock"
 )
 
-// UnfinishedAfter is how old the notice of a create must be before a prune takes the create for dead. A create that runs puts a new
-// one every half an hour.
+// UnfinishedAfter is how old the notice of a create must be before a prune takes the create for dead. A create that
+// runs puts a new one every half an hour.
 const UnfinishedAfter = 24 * time.Hour
 
-// PruneOptions say what to delete. Keep or OlderThan must be given; a backup is deleted if both that are given agree. The newest is never
-// deleted.
+// PruneOptions say what to delete. Keep or OlderThan must be given; a backup is deleted if both that are given
+// agree. The newest is never deleted.
 type PruneOptions struct {
 	// Keep is how many of the newest backups stay; 0 is not given.
 	Keep int
@@ -33,8 +33,8 @@ type PruneReport struct {
 	Backups []string
 	Objects int
 	Bytes   int64
-	// Unfinished is the name of a backup that is being made, or was just made. While there is one, objects stay that no backup
-	// refers to.
+	// Unfinished is the name of a backup that is being made, or was just made. While there is one, objects stay
+	// that no backup refers to.
 	Unfinished string
 }
 
@@ -44,8 +44,8 @@ const planKind = "flagstone-prune-plan"
 // maxPlan is how many objects one Prune deletes, so that its plan is shorter than maxText.
 const maxPlan = 500_000
 
-// Prune deletes backups, and then objects that no backup refers to. It may run beside Create, and may be killed: the next one
-// goes on. It deletes nothing if the description of a backup that is to stay cannot be read.
+// Prune deletes backups, and then objects that no backup refers to. It may run beside Create, and may be killed:
+// the next one goes on. It deletes nothing if the description of a backup that is to stay cannot be read.
 func (a *Archive) Prune(ctx context.Context, opts PruneOptions) (report PruneReport, err error) {
 	if opts.Keep < 0 || opts.OlderThan < 0 || opts.Keep == 0 && opts.OlderThan == 0 {
 		return report, errors.New("backup: prune needs a number of backups to keep, or an age")
@@ -87,7 +87,8 @@ func (a *Archive) Prune(ctx context.Context, opts PruneOptions) (report PruneRep
 	return report, p.objects(ctx, plans, now)
 }
 
-// finished returns the backups that have no notice. One that has may be taken back, so it counts neither as kept nor as old.
+// finished returns the backups that have no notice. One that has may be taken back, so it counts neither as kept
+// nor as old.
 func finished(backups, notices []string) []string {
 	begun := map[string]bool{}
 	for _, n := range notices {
@@ -168,7 +169,8 @@ func (p *pruner) objects(ctx context.Context, plans []string, now int64) error {
 	return nil
 }
 
-// alone reports whether no create runs, and none has ended since the backups were listed. It deletes notices that are too old.
+// alone reports whether no create runs, and none has ended since the backups were listed. It deletes notices that
+// are too old.
 func (p *pruner) alone(ctx context.Context, now int64) (bool, error) {
 	notices, err := names(ctx, p.repo, unfinishedPrefix)
 	if err != nil {
@@ -208,8 +210,8 @@ func (p *pruner) unused(ctx context.Context) (list []string, sizes []int64, err 
 	return list, sizes, err
 }
 
-// removePlan deletes the plan of an earlier prune, which may still be running, unless an object that it names is there: creates must
-// not use that.
+// removePlan deletes the plan of an earlier prune, which may still be running, unless an object that it names is
+// there: creates must not use that.
 func (p *pruner) removePlan(ctx context.Context, plan string) error {
 	list, err := readPlan(ctx, p.repo, plan)
 	switch {

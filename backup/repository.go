@@ -7,16 +7,16 @@ import (
 	"io/fs"
 )
 
-// Repository keeps objects by name. Names are paths with slashes, of letters, digits, dots and hyphens. A call that returned is seen
-// by every later call, also of other processes.
+// Repository keeps objects by name. Names are paths with slashes, of letters, digits, dots and hyphens. A call that
+// returned is seen by every later call, also of other processes.
 type Repository interface {
-	// Put makes an object of what write writes, durably. It is there as a whole or not at all, also if the process dies. An
-	// object with the name is replaced. An error of write is returned, and nothing is put.
+	// Put makes an object of what write writes, durably. It is there as a whole or not at all, also if the process
+	// dies. An object with the name is replaced. An error of write is returned, and nothing is put.
 	Put(ctx context.Context, name string, write func(io.Writer) error) error
 	// Get opens an object. The error matches fs.ErrNotExist if there is none.
 	Get(ctx context.Context, name string) (io.ReadCloser, error)
-	// List calls each for all objects whose names begin with prefix, with their sizes in bytes. prefix is a name, or ends in
-	// a slash, or is empty. An error of each ends it.
+	// List calls each for all objects whose names begin with prefix, with their sizes in bytes. prefix is a name,
+	// or ends in a slash, or is empty. An error of each ends it.
 	List(ctx context.Context, prefix string, each func(name string, size int64) error) error
 	// Delete deletes an object, durably. It is no error if there is none.
 	Delete(ctx context.Context, name string) error
@@ -24,7 +24,8 @@ type Repository interface {
 
 // Sealer encrypts what goes into a repository.
 type Sealer interface {
-	// Name says how and for whom it encrypts, in letters, digits, spaces, colons and hyphens. A repository has one name.
+	// Name says how and for whom it encrypts, in letters, digits, spaces, colons and hyphens. A repository has one
+	// name.
 	Name() string
 	// Seal returns a writer that encrypts to w. Its Close ends the encrypted object, and does not close w.
 	Seal(w io.Writer) (io.WriteCloser, error)

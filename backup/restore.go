@@ -16,14 +16,16 @@ import (
 	"github.com/flagstone-db/flagstone/manifest"
 )
 
-// Restore makes dir, which must be empty or not exist, a copy of what a backup has, and verifies all of it. Until all is there, the directory
-// has another name, with ".partial" appended, and is no store. After an error nothing is left, unless the process died:
-// then the next Restore asks to delete it. Errors match ErrDamaged or fs.ErrExist, or are those of the repository or the file system.
+// Restore makes dir, which must be empty or not exist, a copy of what a backup has, and verifies all of it. Until
+// all is there, the directory has another name, with ".partial" appended, and is no store. After an error nothing
+// is left, unless the process died: then the next Restore asks to delete it. fsys is that of the machine if nil.
+// Errors match ErrDamaged or fs.ErrExist, or are those of the repository or the file system.
 func (a *Archive) Restore(ctx context.Context, backup string, fsys vfs.FS, dir string, progress func(Progress)) error {
 	d, err := a.description(ctx, backup)
 	if err != nil {
 		return err
 	}
+	fsys = orMachine(fsys)
 	// The file CURRENT makes a directory a store: those come last, and that of the directory itself after all others.
 	entries := slices.Clone(d.entries)
 	slices.SortStableFunc(entries, func(a, b entry) int { return cmp.Compare(a.last(), b.last()) })

@@ -12,16 +12,17 @@ import (
 type VerifyReport struct {
 	Backups, Objects int
 	Bytes            int64
-	// Problems are the damage: each error names the object, a file, and the backups that need it, or the backup whose description
-	// cannot be read.
+	// Problems are the damage: each error names the object, a file, and the backups that need it, or the backup
+	// whose description cannot be read.
 	Problems []error
 }
 
 // maxHurt is how many backups and files a problem names.
 const maxHurt = 10
 
-// Verify reads all that backups need and compares it with its checksums. An error says that the repository cannot be read, or that
-// ctx has ended; the report has the damage. The memory that it takes grows with the number of objects.
+// Verify reads all that backups need and compares it with its checksums. An error says that the repository cannot
+// be read, or that ctx has ended; the report has the damage. The memory that it takes grows with the number of
+// objects.
 func (a *Archive) Verify(ctx context.Context, backups []string, progress func(Progress)) (report VerifyReport, err error) {
 	needed := map[string]*entry{}
 	var done Progress

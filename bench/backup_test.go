@@ -26,9 +26,10 @@ const (
 	backupReaders = 2
 )
 
-// BenchmarkBackup measures puts, which are synced, and gets of random rows of a store of 2 GB: beside no backup, beside backups at the default rate of
-// the command, and beside backups without a limit, one after the other into repositories that are empty. Run it with -benchtime 1x. Phases
-// alternate, since the store grows; it reports their medians.
+// BenchmarkBackup measures puts, which are synced, and gets of random rows of a store of 2 GB: beside no backup,
+// beside backups at the default rate of the command, and beside backups without a limit, one after the other into
+// repositories that are empty. Run it with -benchtime 1x. Phases alternate, since the store grows; it reports their
+// medians.
 func BenchmarkBackup(b *testing.B) {
 	for b.Loop() {
 		dir := b.TempDir()

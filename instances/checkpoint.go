@@ -1,7 +1,7 @@
 package instances
 
-// This file makes checkpoints of a home, for backups. A checkpoint is a directory within the home, so its files are links. It
-// goes when its reader releases it, or at the next opening.
+// This file makes checkpoints of a home, for backups. A checkpoint is a directory within the home, so its files are
+// links. It goes when its reader releases it, or at the next opening.
 
 import (
 	"context"
@@ -25,9 +25,10 @@ type Checkpoint struct {
 	Release func() error
 }
 
-// Checkpoint copies the stores and the registry to a directory within the home. Requests are served meanwhile; changes of
-// instances wait, so the registry fits the stores. Each store is copied as it is at one moment, one store after the
-// other. Errors are those of flagstone.Store.Checkpoint, or match ErrInvalid if the home has no files.
+// Checkpoint copies the stores and the registry to a directory within the home. Requests are served meanwhile;
+// changes of instances wait, so the registry fits the stores. Each store is copied as it is at one moment, one
+// store after the other. Errors are those of flagstone.Store.Checkpoint, or match ErrInvalid if the home has no
+// files.
 func (h *Home) Checkpoint(ctx context.Context) (*Checkpoint, error) {
 	if h.opts.Store.Seams.FS != nil {
 		return nil, fmt.Errorf("%w: the stores are in memory, and have no files to copy", ErrInvalid)

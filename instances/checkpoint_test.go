@@ -16,7 +16,8 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// TestTheInstancesOfACheckpointAreThoseOfItsTables makes checkpoints while instances of both types, with a table each, come and go.
+// TestTheInstancesOfACheckpointAreThoseOfItsTables makes checkpoints while instances of both types, with a table
+// each, come and go.
 func TestTheInstancesOfACheckpointAreThoseOfItsTables(t *testing.T) {
 	ctx, dir := context.Background(), t.TempDir()
 	home, err := Open(dir, Options{Store: flagstone.Options{CacheSize: 1 << 20}})

@@ -33,8 +33,8 @@ func succeed(t *testing.T, args ...string) string {
 	return out
 }
 
-// TestBackupPageDoes runs the commands in the first lines of docs/backup.md beside a server, with instances of both types, and serves what is
-// restored.
+// TestBackupPageDoes runs the commands in the first lines of docs/backup.md beside a server, with instances of both
+// types, and serves what is restored.
 func TestBackupPageDoes(t *testing.T) {
 	text, err := os.ReadFile("../../docs/backup.md")
 	if err != nil {
@@ -221,8 +221,9 @@ func process(t *testing.T, args ...string) (cmd *exec.Cmd, out *bufio.Reader) {
 	return cmd, bufio.NewReader(stdout)
 }
 
-// TestABackupThatIsKilledIsContinued kills processes that make backups of a server's store, when they have put some files, and then
-// the server. No checkpoint and no half file is left in the end, and the backup that is made then is that of the store.
+// TestABackupThatIsKilledIsContinued kills processes that make backups of a server's store, when they have put some
+// files, and then the server. No checkpoint and no half file is left in the end, and the backup that is made then
+// is that of the store.
 func TestABackupThatIsKilledIsContinued(t *testing.T) {
 	const rows, kills = 200, 3
 	random := rand.New(rand.NewPCG(1, 1))
@@ -295,7 +296,8 @@ func TestABackupThatIsKilledIsContinued(t *testing.T) {
 	}
 }
 
-// TestAServerStopsBesideABackup stops it while a backup reads its checkpoint: the server does not wait, and the backup fails or was done.
+// TestAServerStopsBesideABackup stops it while a backup reads its checkpoint: the server does not wait, and the
+// backup fails or was done.
 func TestAServerStopsBesideABackup(t *testing.T) {
 	at := t.TempDir()
 	dir := filepath.Join(at, "store")
