@@ -196,15 +196,15 @@ func (c *creator) copy(ctx context.Context, e *entry, w io.Writer) (err error) {
 		return fmt.Errorf("%w: %s does not fit the checksum in the manifest; run 'flagstone check'", ErrSource, e.from)
 	}
 	if e.kind == valueFile {
-		return c.checkValueFile(e)
+		return c.verifyValues(ctx, e)
 	}
 	return nil
 }
 
-// checkValueFile compares the footer of a value file with the manifest. It is the footer whose checksum the
-// manifest has.
-func (c *creator) checkValueFile(e *entry) error {
-	f, err := c.fs.Open(e.from, vfs.OpenOptions{Random: true})
+// verifyValues reads a value file once more and verifies each of its values: the manifest has no checksum of all
+// its bytes.
+func (c *creator) verifyValues(ctx context.Context, e *entry) error {
+	f, err := c.fs.Open(e.from, vfs.OpenOptions{Sequential: true})
 	if err != nil {
 		return err
 	}
@@ -212,7 +212,12 @@ func (c *creator) checkValueFile(e *entry) error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("%w: %w", ErrSource, err), f.Close())
 	}
-	return r.Close()
+	mean := int(min(e.size/int64(max(e.value.Values, 1)), chunk))
+	err = r.Verify(func() error { return c.wait(ctx, mean) })
+	if err != nil && ctx.Err() == nil {
+		err = fmt.Errorf("%w: %w", ErrSource, err)
+	}
+	return errors.Join(err, r.Close())
 }
 
 // wait waits until n bytes more may be read.

@@ -178,7 +178,7 @@ func (p *pruner) alone(ctx context.Context, now int64) (bool, error) {
 	}
 	for _, n := range notices {
 		backup, millis := parseNotice(n)
-		if now-millis <= p.opts.UnfinishedAfter.Milliseconds() {
+		if age := now - millis; max(age, -age) <= p.opts.UnfinishedAfter.Milliseconds() { // a clock may have been ahead
 			p.report.Unfinished = backup
 			return false, nil
 		}

@@ -325,3 +325,37 @@ func TestAServerStopsBesideABackup(t *testing.T) {
 		t.Errorf("left is %v, %v", left, err)
 	}
 }
+
+// TestAFlippedByteOfTheStoreIsRefused flips one in a table file, and one in a value file.
+func TestAFlippedByteOfTheStoreIsRefused(t *testing.T) {
+	for _, pattern := range []string{"sst/*/*.sst", "val/*/*.val"} {
+		dir, repo := newHome(t), filepath.Join(t.TempDir(), "backups")
+		random := rand.New(rand.NewPCG(1, 1))
+		var text strings.Builder
+		for text.Len() < 60_000 {
+			fmt.Fprintf(&text, "%016x", random.Uint64())
+		}
+		succeed(t, "table", "create", "orders", "--key", "customer:string", "--dir", dir)
+		succeed(t, "put", "orders", "anna", "-s", "c="+text.String(), "--dir", dir)
+		succeed(t, "table", "flush", "orders", "--dir", dir)
+		files, err := filepath.Glob(filepath.Join(dir, pattern))
+		if err != nil || len(files) != 1 {
+			t.Fatalf("%s: %v, %v", pattern, files, err)
+		}
+		content, err := os.ReadFile(files[0])
+		if err == nil {
+			content[len(content)/3] ^= 1
+			err = os.WriteFile(files[0], content, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		status, out, errOut := command(t, "backup", "create", repo, "--dir", dir)
+		if base := filepath.Base(files[0]); status != 1 || !strings.Contains(errOut, base) {
+			t.Errorf("create with a flipped byte in %s: status %d, %s%s", base, status, out, errOut)
+		}
+		if out := succeed(t, "backup", "list", repo, "--json"); out != "" {
+			t.Errorf("there is %s", out)
+		}
+	}
+}
