@@ -249,7 +249,14 @@ func TestABackupThatIsKilledIsContinued(t *testing.T) {
 	for kill := range kills {
 		// The rate is so low that it is not done before it is killed.
 		backing, _ := process(t, "backup", "create", repo, "--dir", dir, "--rate", strconv.Itoa(64<<10))
+		ended := make(chan error, 1)
+		go func() { ended <- backing.Wait() }()
 		for n := 0; n <= kill+5; { // the first are of the checkpoint, and not used again
+			select {
+			case err := <-ended:
+				t.Fatalf("it ends before it is killed: %v", err)
+			default:
+			}
 			objects, err := filepath.Glob(filepath.Join(repo, "objects", "*", "*"))
 			if err != nil {
 				t.Fatal(err)
@@ -259,7 +266,7 @@ func TestABackupThatIsKilledIsContinued(t *testing.T) {
 		if err := backing.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
-		_ = backing.Wait() // it was killed
+		<-ended
 		if out := succeed(t, "backup", "list", repo, "--json"); out != "" {
 			t.Fatalf("the killed one made %s", out)
 		}
@@ -312,6 +319,11 @@ func TestAServerStopsBesideABackup(t *testing.T) {
 		status <- run(ctx, []string{"backup", "create", filepath.Join(at, "backups"), "--dir", dir, "--rate", "1000"}, &output{out: &o, err: &e})
 	}()
 	for {
+		select {
+		case status := <-status:
+			t.Fatalf("the backup ends with %d", status)
+		default:
+		}
 		if made, err := filepath.Glob(filepath.Join(dir, instances.CheckpointsDir, "*", "CURRENT")); err != nil || len(made) > 0 {
 			break
 		}
