@@ -179,7 +179,7 @@ func (c *creator) copy(ctx context.Context, e *entry, w io.Writer) (err error) {
 	sum := xxhash.New()
 	for off := int64(0); off < e.size; off += chunk {
 		n := int(min(chunk, e.size-off))
-		if err := c.wait(ctx, n); err != nil {
+		if err := c.wait(ctx, int64(n)); err != nil {
 			return err
 		}
 		if got, err := f.ReadAt(c.buffer, off); got < n {
@@ -212,7 +212,7 @@ func (c *creator) verifyValues(ctx context.Context, e *entry) error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("%w: %w", ErrSource, err), f.Close())
 	}
-	mean := int(min(e.size/int64(max(e.value.Values, 1)), chunk))
+	mean := e.size / int64(max(e.value.Values, 1))
 	err = r.Verify(func() error { return c.wait(ctx, mean) })
 	if err != nil && ctx.Err() == nil {
 		err = fmt.Errorf("%w: %w", ErrSource, err)
@@ -221,11 +221,16 @@ func (c *creator) verifyValues(ctx context.Context, e *entry) error {
 }
 
 // wait waits until n bytes more may be read.
-func (c *creator) wait(ctx context.Context, n int) error {
+func (c *creator) wait(ctx context.Context, n int64) error {
 	if c.limiter == nil {
 		return ctx.Err()
 	}
-	return c.limiter.WaitN(ctx, n)
+	for ; n > 0; n -= chunk {
+		if err := c.limiter.WaitN(ctx, int(min(n, chunk))); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (c *creator) report() {

@@ -98,7 +98,7 @@ func finished(backups, notices []string) []string {
 	return slices.DeleteFunc(slices.Clone(backups), func(name string) bool { return begun[name] })
 }
 
-// choose returns the backups to delete. names are those of all, oldest first.
+// choose returns the backups to delete. names are those that are finished, oldest first.
 func (o *PruneOptions) choose(names []string, nowMillis int64) (drop []string) {
 	for _, name := range names[:max(len(names)-max(o.Keep, 1), 0)] {
 		if o.OlderThan == 0 || nowMillis-begunMillis(name) > o.OlderThan.Milliseconds() {

@@ -1,7 +1,6 @@
 package backup
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -47,7 +46,13 @@ func (n *notice) renew(ctx context.Context, nowMillis int64) error {
 	}
 	old := *n
 	n.millis = nowMillis
-	return cmp.Or(n.put(ctx), old.check(ctx), old.remove(ctx))
+	if err := n.put(ctx); err != nil {
+		return err
+	}
+	if err := old.check(ctx); err != nil {
+		return err
+	}
+	return old.remove(ctx)
 }
 
 // check returns an error if a prune has deleted the notice.
