@@ -3,6 +3,7 @@ module github.com/flagstone-db/flagstone
 go 1.26.0
 
 require (
+	filippo.io/age v1.3.2
 	github.com/HdrHistogram/hdrhistogram-go v1.4.0
 	github.com/alecthomas/kong v1.17.0
 	github.com/alecthomas/participle/v2 v2.1.4
@@ -29,6 +30,7 @@ require (
 
 require (
 	github.com/andybalholm/brotli v1.1.1 // indirect
+	filippo.io/hpke v0.4.0 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/bits-and-blooms/bitset v1.24.2 // indirect
 	github.com/clipperhouse/uax29/v2 v2.7.0 // indirect
@@ -50,4 +52,5 @@ require (
 	github.com/prometheus/procfs v0.22.0 // indirect
 	github.com/riywo/loginshell v0.0.0-20200815045211-7d26008be1ab // indirect
 	github.com/twpayne/go-geom v1.6.1 // indirect
+	golang.org/x/crypto v0.58.0 // indirect
 )

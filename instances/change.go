@@ -105,6 +105,8 @@ func (h *Home) Create(_ context.Context, name string, kind ots.InstanceType) err
 // withTables it fails with ErrHasTables if there are any. Requests for the instance are refused
 // as soon as the deletion begins.
 func (h *Home) Delete(ctx context.Context, name string, withTables bool) error {
+	h.changing.Lock()
+	defer h.changing.Unlock()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err := h.changeable(); err != nil {
@@ -222,6 +224,8 @@ func (h *Home) changeable() error {
 // change edits a copy of the registry, saves it, and calls then, which may be nil. After that
 // it shows the change to requests.
 func (h *Home) change(edit func(*registry) error, then func() error) error {
+	h.changing.Lock()
+	defer h.changing.Unlock()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err := h.changeable(); err != nil {

@@ -3,6 +3,7 @@
 //
 //	home.go      opening, looking up, closing
 //	change.go    making and deleting instances, adding and removing keys
+//	checkpoint.go  copies of everything, for backups
 //	registry.go  the file that remembers them, docs/format-instances.md
 //	admin        the same operations on a home that another process has open
 //

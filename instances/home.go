@@ -53,6 +53,7 @@ type Home struct {
 	dir  string
 	opts Options
 
+	changing sync.Mutex // held during changes of instances and during checkpoints, and taken before mu
 	mu       sync.Mutex // held during changes
 	registry *registry
 	rooms    map[ots.InstanceType]*room
@@ -113,6 +114,11 @@ func (h *Home) open() error {
 	// The lock of this store protects the whole home.
 	if _, err := h.room(ots.HighPerformance); err != nil {
 		return err
+	}
+	if !h.opts.Store.ReadOnly {
+		if err := removeCheckpoints(h.dir); err != nil {
+			return err
+		}
 	}
 	// The capacity store may hold tables of instances that are not registered.
 	if _, err := os.Stat(filepath.Join(h.dir, CapacityDir, "CURRENT")); err == nil {

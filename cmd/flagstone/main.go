@@ -12,6 +12,8 @@
 //	flagstone shell     executes such lines as they are typed
 //	flagstone partition lists, splits and merges the partitions of a table
 //	flagstone inspect   shows what is in the files of a store
+//	flagstone backup    makes, lists, verifies, prunes and rehearses backups
+//	flagstone restore   makes a store of a backup
 //	flagstone bench     puts load on a store or an endpoint
 //	flagstone advise    finds problems of a table's primary key
 //	flagstone version   prints the version of this binary
@@ -55,6 +57,8 @@ type commands struct {
 	Console    consoleCommand            `cmd:"" help:"Print a link to the server's console, for a browser of this machine."`
 	Partition  partitionCommand          `cmd:"" help:"List, split and merge the partitions of a table, also while a server runs."`
 	Inspect    inspectCommand            `cmd:"" help:"Show what is in the files of a store: the tree of a table, the manifest, the log, table files, value files."`
+	Backup     backupCommand             `cmd:"" help:"Make, list, verify, prune and rehearse backups, also while a server runs."`
+	Restore    restoreCommand            `cmd:"" help:"Make a store of a backup."`
 	Bench      benchCommand              `cmd:"" help:"Put load on a store or an endpoint, and print rates and latencies: YCSB, or single operations."`
 	Advise     adviseCommand             `cmd:"" help:"Say whether a table's partition key concentrates size or load, and what would even it out."`
 	Completion kongcompletion.Completion `cmd:"" help:"Print what makes a shell complete command lines of flagstone."`
@@ -90,7 +94,7 @@ func newParser(ctx context.Context, cli *commands, c *output, options ...kong.Op
 		kong.Writers(c.out, c.err),
 		kong.BindTo(ctx, (*context.Context)(nil)),
 		kong.Bind(c),
-		kong.Vars{"version": version()},
+		kong.Vars{"version": version(), "backupRate": backupRate},
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
 	}, options...)...)
 }

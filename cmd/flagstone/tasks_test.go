@@ -45,6 +45,7 @@ var tasks = []task{
 		{"inspect log --limit 5", "segment"}, {"inspect manifest", "orders"}, {"inspect table-file STORE/sst/*/*.sst --limit 5", "rows"},
 	}},
 	{"draw the tree", []step{{"inspect tree orders", "LEVEL"}}},
+	{"back up, restore", []step{{"backup create STORE-backups", "are new"}}},
 	{"load generators", []step{{"bench c --rows 100 --duration 100ms --endpoint URL", "YCSB C"}}},
 }
 

@@ -192,29 +192,56 @@ func (c *Client) Merge(ctx context.Context, instance, table, at string) error {
 	return c.call(ctx, "DELETE", "/partitions", url.Values{"instance": {instance}, "table": {table}, "at": {at}}, nil, nil)
 }
 
+// Checkpoint is instances.Home.Checkpoint. The server deletes the checkpoint also when this process ends.
+func (c *Client) Checkpoint(ctx context.Context) (*instances.Checkpoint, error) {
+	resp, err := c.send(ctx, "POST", "/checkpoint", nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	made := &instances.Checkpoint{Release: resp.Body.Close}
+	if err := c.decode(resp, &made.Within); err != nil {
+		return nil, errors.Join(err, resp.Body.Close())
+	}
+	return made, nil
+}
+
 // call sends one request and decodes its answer; in and out may be nil.
 func (c *Client) call(ctx context.Context, method, path string, query url.Values, in, out any) error {
+	resp, err := c.send(ctx, method, path, query, in)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	return c.decode(resp, out)
+}
+
+// send sends one request; in may be nil.
+func (c *Client) send(ctx context.Context, method, path string, query url.Values, in any) (*http.Response, error) {
 	var body io.Reader
 	if in != nil {
 		text, err := json.Marshal(in)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		body = bytes.NewReader(text)
 	}
 	r, err := http.NewRequestWithContext(ctx, method, c.at.URL+path+"?"+query.Encode(), body)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	r.Header.Set("Authorization", "Bearer "+c.at.Token)
 	resp, err := c.http.Do(r)
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrNoServer, err)
+		return nil, fmt.Errorf("%w: %w", ErrNoServer, err)
 	}
-	defer resp.Body.Close()
 	if resp.StatusCode == http.StatusUnauthorized {
-		return fmt.Errorf("%w: another program listens on %s", ErrNoServer, c.at.URL)
+		return nil, errors.Join(fmt.Errorf("%w: another program listens on %s", ErrNoServer, c.at.URL), resp.Body.Close())
 	}
+	return resp, nil
+}
+
+// decode decodes an answer, also of a refusal; out may be nil.
+func (c *Client) decode(resp *http.Response, out any) error {
 	const most = 256 << 20 // a row of 32 MiB as JSON has at most six times as much
 	decoder := json.NewDecoder(io.LimitReader(resp.Body, most))
 	if resp.StatusCode == http.StatusOK {

@@ -50,8 +50,11 @@ func Open(dir string, home Admin, feed *console.Feed) (*Door, error) {
 	}
 	at := address{URL: "http://" + listener.Addr().String(), Token: rand.Text() + rand.Text()}
 	d := &Door{file: filepath.Join(dir, FileName), served: make(chan error, 1)}
-	d.http = http.Server{Handler: newHandler(home, feed, at.Token), ReadTimeout: 10 * time.Second, MaxHeaderBytes: 16 << 10}
+	stopping, stop := context.WithCancel(context.Background())
+	d.http = http.Server{Handler: newHandler(stopping, home, feed, at.Token), ReadTimeout: 10 * time.Second, MaxHeaderBytes: 16 << 10}
+	d.http.RegisterOnShutdown(stop)
 	if err := at.write(d.file); err != nil {
+		stop()
 		return nil, errors.Join(err, listener.Close())
 	}
 	go func() { d.served <- d.http.Serve(netutil.LimitListener(listener, maxConnections)) }()

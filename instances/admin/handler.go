@@ -28,6 +28,7 @@
 //	POST   /partitions?instance=I&table=T&at=V splits
 //	DELETE /partitions?instance=I&table=T&at=V merges
 //	GET    /report?instance=I&table=T&rows=N   a report on its primary key
+//	POST   /checkpoint                         its directory, which goes when the client closes the connection
 //
 // The pages of package console are below /console/. They need no token, and do most of these operations in a session.
 //
@@ -75,6 +76,7 @@ type Admin interface {
 	Partitions(ctx context.Context, instance, table string) ([]instances.Partition, error)
 	Split(ctx context.Context, instance, table, at string) error
 	Merge(ctx context.Context, instance, table, at string) error
+	Checkpoint(ctx context.Context) (*instances.Checkpoint, error)
 	Close() error
 }
 
@@ -104,8 +106,9 @@ type createBody struct {
 	Type ots.InstanceType `json:"type"`
 }
 
-// newHandler serves a home to requests with the token, and the console to others.
-func newHandler(home Admin, feed *console.Feed, token string) http.Handler {
+// newHandler serves a home to requests with the token, and the console to others. When stopping ends, so do requests
+// that wait for their client.
+func newHandler(stopping context.Context, home Admin, feed *console.Feed, token string) http.Handler {
 	mux := newMux(home)
 	pages := console.New(mux, feed)
 	guarded := http.NewServeMux()
@@ -116,6 +119,7 @@ func newHandler(home Admin, feed *console.Feed, token string) http.Handler {
 	guarded.HandleFunc("DELETE /console", func(w http.ResponseWriter, r *http.Request) {
 		answer(w, r, func(*http.Request) (any, error) { pages.End(); return nil, nil })
 	})
+	guarded.HandleFunc("POST /checkpoint", func(w http.ResponseWriter, r *http.Request) { lendCheckpoint(stopping, home, w, r) })
 	want := []byte("Bearer " + token)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, console.Prefix) {
@@ -129,6 +133,33 @@ func newHandler(home Admin, feed *console.Feed, token string) http.Handler {
 		}
 		guarded.ServeHTTP(w, r)
 	})
+}
+
+// lendCheckpoint makes a checkpoint, and keeps it until the client closes the connection or dies, or the server stops.
+func lendCheckpoint(stopping context.Context, home Admin, w http.ResponseWriter, r *http.Request) {
+	connection := http.NewResponseController(w)
+	if err := connection.SetReadDeadline(time.Time{}); err != nil { // the deadline would end the wait
+		answer(w, r, func(*http.Request) (any, error) { return nil, err })
+		return
+	}
+	made, err := home.Checkpoint(r.Context())
+	answer(w, r, func(*http.Request) (any, error) {
+		if err != nil {
+			return nil, err
+		}
+		return made.Within, nil
+	})
+	if err != nil {
+		return
+	}
+	defer func() { _ = made.Release() }() // what is left goes at the next start
+	if err := connection.Flush(); err != nil {
+		return
+	}
+	select {
+	case <-r.Context().Done():
+	case <-stopping.Done():
+	}
 }
 
 // newMux serves a home, to everybody.

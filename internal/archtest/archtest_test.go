@@ -28,7 +28,7 @@ var floors = map[string]int{
 	"internal/change": 8, "internal/scan": 8, "internal/rebalance": 8,
 	"internal/txn": 9, "internal/ingest": 9, "internal/transfer": 9, "internal/external": 9,
 	".":      10,
-	"ots":    11,
+	"ots":    11, "backup": 11,
 	"server": 12, "instances": 12,
 	"cmd": 13, "flagstonetest": 13,
 }
@@ -389,6 +389,7 @@ func TestTheRulesFindWhatTheyForbid(t *testing.T) {
 		{"the open files' import of the manifest", "internal/tablefiles/a.go", `import "` + modulePath + `/manifest"`, checkLayers, 0},
 		{"the manifest's import of the open files", "manifest/a.go", `import "` + modulePath + `/internal/tablefiles"`, checkLayers, 1},
 		{"a tree's import of the open files", "partition/a.go", `import "` + modulePath + `/internal/tablefiles"`, checkLayers, 0},
+		{"a backup's import of the instances", "backup/a.go", `import "` + modulePath + `/instances"`, checkLayers, 1},
 		{"the root's import", "a.go", `import "` + modulePath + `/partition"`, checkLayers, 0},
 		{"the sideways import allowed", "compaction/a.go", `import "` + modulePath + `/manifest"`, checkLayers, 0},
 		{"its reverse", "manifest/a.go", `import "` + modulePath + `/compaction"`, checkLayers, 1},

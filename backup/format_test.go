@@ -1,0 +1,70 @@
+package backup
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/flagstone-db/flagstone/internal/vfs"
+)
+
+// example returns an example of docs/format-backup.md.
+func example(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile("../docs/format-backup.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), "```example "+name+"\n")
+	found, _, ok := strings.Cut(rest, "```\n")
+	if !ok {
+		t.Fatalf("no example %q", name)
+	}
+	return found
+}
+
+// exampleBytes returns the bytes of an example, in which two spaces begin a remark.
+func exampleBytes(t *testing.T, name string) (b []byte) {
+	t.Helper()
+	for line := range strings.Lines(example(t, name)) {
+		digits, _, _ := strings.Cut(strings.TrimSpace(line), "  ")
+		part, err := hex.DecodeString(strings.ReplaceAll(digits, " ", ""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b = append(b, part...)
+	}
+	return b
+}
+
+func TestTheFormatDocumentShowsWhatIsWritten(t *testing.T) {
+	ctx, repo := context.Background(), NewFolder(vfs.NewSim(vfs.SimOptions{}), "/repo")
+	if err := putText(ctx, repo, markerName, markerKind, plain+"\n"); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := getAll(ctx, repo, markerName, nil); err != nil || string(got) != example(t, "marker") {
+		t.Errorf("marker: %q, %v", got, err)
+	}
+	current := entry{path: "CURRENT", file: file{kind: otherFile, size: 5, unique: [16]byte([]byte("sixteen letters."))}, suffix: [8]byte{1, 2, 3, 4, 5, 6, 7, 8}}
+	d := &description{name: "20261126T215022.123Z-00c0ffee", createdMillis: 1_795_729_822_123, added: 5, entries: []entry{current}}
+	got, err := d.encode()
+	if err != nil || !bytes.Equal(got, exampleBytes(t, "description")) {
+		t.Errorf("description: % x, %v", got, err)
+	}
+	var object bytes.Buffer
+	err = writeObject(&object, nil, &current.file, func(w io.Writer) error {
+		_, err := io.WriteString(w, "bytes")
+		return err
+	})
+	if err != nil || !bytes.Equal(object.Bytes(), exampleBytes(t, "object")) {
+		t.Errorf("object: % x, %v", object.Bytes(), err)
+	}
+	if name := example(t, "name"); fmt.Sprintln(current.object()) != name {
+		t.Errorf("name: %s", current.object())
+	}
+}

@@ -1,0 +1,161 @@
+package backup
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+const (
+	objectMagic   = "flagbobj"
+	formatVersion = 1 // of objects and of descriptions
+	headerSize    = 56
+	trailerSize   = 8
+)
+
+// writeObject writes a file as an object: a header, what copy writes, a checksum. copy must write f.size bytes.
+func writeObject(w io.Writer, sealer Sealer, f *file, copy func(io.Writer) error) (err error) {
+	if sealer != nil {
+		sealed, err := sealer.Seal(w)
+		if err != nil {
+			return err
+		}
+		if err := writeObject(sealed, nil, f, copy); err != nil {
+			return err // what is not closed is not whole
+		}
+		return sealed.Close()
+	}
+	sum := xxhash.New()
+	summed := io.MultiWriter(w, sum)
+	if _, err := summed.Write(header(f)); err != nil {
+		return err
+	}
+	if err := copy(summed); err != nil {
+		return err
+	}
+	_, err = w.Write(binary.LittleEndian.AppendUint64(nil, sum.Sum64()))
+	return err
+}
+
+// header returns the header of a file's object.
+func header(f *file) []byte {
+	b := append(make([]byte, 0, headerSize), objectMagic...)
+	b = binary.LittleEndian.AppendUint32(b, formatVersion)
+	b = binary.LittleEndian.AppendUint32(b, uint32(f.kind))
+	b = append(b, f.unique[:]...)
+	b = binary.LittleEndian.AppendUint64(b, uint64(f.size))
+	b = binary.LittleEndian.AppendUint64(b, f.sum)
+	return binary.LittleEndian.AppendUint64(b, xxhash.Sum64(b))
+}
+
+// readObject copies the file of an entry to w, and compares all of it with its checksums. Errors of damage match
+// ErrDamaged; all errors name the object, but for those of w. What w has got is good only if there is no error.
+func readObject(ctx context.Context, repo Repository, unsealer Unsealer, e *entry, w io.Writer) error {
+	name := e.object()
+	object, err := repo.Get(ctx, name)
+	if isMissing(err) {
+		return fmt.Errorf("%w: object %s is missing: %w", ErrDamaged, name, err)
+	}
+	if err != nil {
+		return fmt.Errorf("object %s: %w", name, err)
+	}
+	defer object.Close()
+	r := &objectReader{r: object, ctx: ctx, sum: xxhash.New()}
+	if unsealer != nil {
+		r.sealed = true
+		if r.r, err = unsealer.Unseal(object); err != nil {
+			return fmt.Errorf("%w: object %s: %w", ErrDamaged, name, err)
+		}
+	}
+	if err := r.copy(w, &e.file); err != nil {
+		return fmt.Errorf("object %s: %w", name, err)
+	}
+	return nil
+}
+
+// objectReader reads the parts of an object.
+type objectReader struct {
+	r      io.Reader
+	ctx    context.Context
+	sum    *xxhash.Digest // of what was read
+	sealed bool
+}
+
+// Read implements io.Reader. An error is that of the repository, unless the object is encrypted: then it may say
+// that the object was changed.
+func (r *objectReader) Read(p []byte) (n int, err error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	n, err = r.r.Read(p)
+	_, _ = r.sum.Write(p[:n]) // never fails
+	if err != nil && err != io.EOF && r.sealed && r.ctx.Err() == nil {
+		err = fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	return n, err
+}
+
+// copy copies the file f from its object to w.
+func (r *objectReader) copy(w io.Writer, f *file) error {
+	head, err := r.exactly(headerSize)
+	if err != nil {
+		return err
+	}
+	if err := checkHeader(head, f); err != nil {
+		return err
+	}
+	content := xxhash.New()
+	if _, err := io.CopyN(io.MultiWriter(w, content), r, f.size); err != nil {
+		return short(err)
+	}
+	want := r.sum.Sum64()
+	tail, err := r.exactly(trailerSize)
+	if err != nil {
+		return err
+	}
+	if binary.LittleEndian.Uint64(tail) != want || f.kind == tableFile && content.Sum64() != f.sum {
+		return fmt.Errorf("%w: it does not fit its checksum", ErrDamaged)
+	}
+	switch n, err := io.ReadFull(r, make([]byte, 1)); {
+	case n > 0:
+		return fmt.Errorf("%w: there is more behind its end", ErrDamaged)
+	case err != io.EOF:
+		return err
+	}
+	return nil
+}
+
+func checkHeader(head []byte, f *file) error {
+	switch {
+	case string(head[:8]) != objectMagic:
+		return fmt.Errorf("%w: it does not begin with %q", ErrDamaged, objectMagic)
+	case binary.LittleEndian.Uint64(head[headerSize-8:]) != xxhash.Sum64(head[:headerSize-8]):
+		return fmt.Errorf("%w: its header does not fit its checksum", ErrDamaged)
+	}
+	if v := binary.LittleEndian.Uint32(head[8:]); v > formatVersion {
+		return newer("it", int(v))
+	}
+	if string(head) != string(header(f)) {
+		return fmt.Errorf("%w: it is that of another file", ErrDamaged)
+	}
+	return nil
+}
+
+// exactly reads n bytes.
+func (r *objectReader) exactly(n int) ([]byte, error) {
+	b := make([]byte, n)
+	_, err := io.ReadFull(r, b)
+	return b, short(err)
+}
+
+// short makes the early end of an object damage.
+func short(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return fmt.Errorf("%w: it ends too early", ErrDamaged)
+	}
+	return err
+}

@@ -1,0 +1,108 @@
+package backup
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/flagstone-db/flagstone/internal/vfs"
+	"github.com/flagstone-db/flagstone/manifest"
+)
+
+// Restore makes dir, which must be empty or not exist, a copy of what a backup has, and verifies all of it. Until
+// all is there, the directory has another name, with ".partial" appended, and is no store. After an error nothing
+// is left, unless the process died: then the next Restore asks to delete it. fsys is that of the machine if nil.
+// Errors match ErrDamaged or fs.ErrExist, or are those of the repository or the file system.
+func (a *Archive) Restore(ctx context.Context, backup string, fsys vfs.FS, dir string, progress func(Progress)) error {
+	d, err := a.description(ctx, backup)
+	if err != nil {
+		return err
+	}
+	fsys = orMachine(fsys)
+	// The file CURRENT makes a directory a store: those come last, and that of the directory itself after all others.
+	entries := slices.Clone(d.entries)
+	slices.SortStableFunc(entries, func(a, b entry) int { return cmp.Compare(a.last(), b.last()) })
+	return vfs.BuildDir(fsys, dir, func(partial string) error {
+		r := restorer{a, backup, fsys, partial, Progress{AllFiles: len(entries), AllBytes: d.info().Bytes}, progress}
+		for i := range entries {
+			if err := r.file(ctx, &entries[i]); err != nil {
+				return err
+			}
+		}
+		return r.check(entries)
+	})
+}
+
+// last orders files: those that make a directory a store come behind all others.
+func (e *entry) last() int {
+	switch {
+	case e.path == manifest.CurrentName:
+		return 2
+	case path.Base(e.path) == manifest.CurrentName:
+		return 1
+	}
+	return 0
+}
+
+// restorer restores one backup.
+type restorer struct {
+	archive  *Archive
+	backup   string
+	fs       vfs.FS
+	dir      string
+	done     Progress
+	progress func(Progress)
+}
+
+// file makes a file, durably.
+func (r *restorer) file(ctx context.Context, e *entry) (err error) {
+	name := filepath.Join(r.dir, filepath.FromSlash(e.path))
+	if err := vfs.MakeDir(r.fs, r.dir, filepath.Dir(name)); err != nil {
+		return err
+	}
+	f, err := r.fs.Create(name, vfs.OpenOptions{WriteBehind: true})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	w := bufio.NewWriterSize(f, chunk)
+	err = readObject(ctx, r.archive.repo, r.archive.unsealer, e, io.MultiWriter(w, r))
+	if err != nil {
+		return fmt.Errorf("file %s of backup %s: %w", e.path, r.backup, err)
+	}
+	if err := errors.Join(w.Flush(), f.Sync()); err != nil {
+		return err
+	}
+	r.done.Files++
+	return r.fs.SyncDir(filepath.Dir(name))
+}
+
+// Write counts bytes.
+func (r *restorer) Write(p []byte) (int, error) {
+	r.done.Bytes += int64(len(p))
+	if r.progress != nil {
+		r.progress(r.done)
+	}
+	return len(p), nil
+}
+
+// check compares each store with its manifest: that there are all files that it names.
+func (r *restorer) check(entries []entry) error {
+	for i := range entries {
+		within, isStore := strings.CutSuffix(entries[i].path, manifest.CurrentName)
+		if !isStore {
+			continue
+		}
+		if _, err := listStore(r.fs, r.dir, path.Clean(within)); err != nil {
+			return fmt.Errorf("%w: backup %s: %w", ErrDamaged, r.backup, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,355 @@
+package main
+
+// These commands make backups of a store, check them and restore them. Package backup does the work; what its objects
+// are made of is in docs/format-backup.md.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/flagstone-db/flagstone"
+	"github.com/flagstone-db/flagstone/backup"
+	"github.com/flagstone-db/flagstone/instances"
+	"github.com/flagstone-db/flagstone/instances/admin"
+	"github.com/flagstone-db/flagstone/internal/vfs"
+)
+
+type backupCommand struct {
+	Create   backupCreateCommand   `cmd:"" help:"Make a backup, also while a server runs."`
+	List     backupListCommand     `cmd:"" help:"List the backups of a repository."`
+	Verify   backupVerifyCommand   `cmd:"" help:"Read all that backups have and compare it with its checksums. Exits with 1 if anything is damaged."`
+	Prune    backupPruneCommand    `cmd:"" help:"Delete backups, and what no other backup needs."`
+	Rehearse backupRehearseCommand `cmd:"" help:"Restore a backup into a scratch folder, check it, count its rows, and delete it again."`
+}
+
+// Help is the long help of the command.
+func (backupCommand) Help() string {
+	return `A repository is a folder, which the first backup makes. A backup adds the files that the repository does not have yet. docs/backup.md says what a backup holds.
+
+  flagstone backup create /mnt/backups
+  flagstone backup list /mnt/backups
+  flagstone backup verify /mnt/backups
+  flagstone backup rehearse /mnt/backups
+  flagstone backup prune /mnt/backups --keep 14
+  flagstone restore /mnt/backups --to ./restored`
+}
+
+// inRepository names a repository.
+type inRepository struct {
+	Repository string `arg:"" help:"The folder of the repository."`
+}
+
+func (r *inRepository) repository() (backup.Repository, error) {
+	if strings.Contains(r.Repository, "://") {
+		return nil, misuse("%q is no folder; repositories elsewhere are not supported", r.Repository)
+	}
+	return backup.NewFolder(vfs.OS(), r.Repository), nil
+}
+
+// readRepository names a repository and what decrypts it.
+type readRepository struct {
+	inRepository
+	Identity []string `placeholder:"FILE" type:"path" env:"FLAGSTONE_BACKUP_IDENTITY" help:"File with the secret keys of age that decrypt the repository; may be given several times."`
+}
+
+func (r *readRepository) archive(ctx context.Context) (*backup.Archive, error) {
+	repo, err := r.repository()
+	if err != nil {
+		return nil, err
+	}
+	unsealer, err := identities(r.Identity)
+	if err != nil {
+		return nil, err
+	}
+	a, err := backup.Open(ctx, repo, unsealer)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", r.Repository, err)
+	}
+	return a, nil
+}
+
+// quietly says whether progress is shown.
+type quietly struct {
+	Quiet bool `short:"q" help:"Show no progress."`
+}
+
+// progress returns a function that prints how far something has come, every few seconds.
+func (q *quietly) progress(c *output, what string) func(backup.Progress) {
+	const every = 5 * time.Second
+	begun := time.Now()
+	next := begun.Add(every)
+	return func(done backup.Progress) {
+		now := time.Now()
+		if q.Quiet || now.Before(next) {
+			return
+		}
+		next = now.Add(every)
+		left := "?"
+		if done.Bytes > 0 {
+			rest := now.Sub(begun).Seconds() / float64(done.Bytes) * float64(done.AllBytes-done.Bytes)
+			left = (time.Duration(rest) * time.Second).String()
+		}
+		fmt.Fprintf(c.err, "%s: %d of %d files, %s of %s, about %s left\n", what, done.Files, done.AllFiles, bytesText(done.Bytes), bytesText(done.AllBytes), left)
+	}
+}
+
+type backupCreateCommand struct {
+	at
+	inRepository
+	quietly
+	Rate      size     `default:"${backupRate}" placeholder:"SIZE" help:"Bytes to read per second at most, ${default} if not given."`
+	Recipient []string `placeholder:"age1..." env:"FLAGSTONE_BACKUP_RECIPIENT" help:"Encrypt for this public key of age; may be given several times. All backups of a repository have the same recipients."`
+}
+
+// backupRate is the default of --rate. docs/backup.md has what it costs a server.
+const backupRate = "16MiB"
+
+// Help is the long help of the command.
+func (backupCreateCommand) Help() string {
+	return `A server that has the store open makes a checkpoint, of links to its files, and this command reads it. Without a server it opens the store itself. A backup that was killed leaves no backup; the next one goes on with the files that are there.
+
+  flagstone backup create /mnt/backups
+  flagstone backup create /mnt/backups --recipient age1...`
+}
+
+// Run makes a backup.
+func (b *backupCreateCommand) Run(ctx context.Context, c *output) error {
+	repo, err := b.repository()
+	if err != nil {
+		return err
+	}
+	sealer, err := recipients(b.Recipient)
+	if err != nil {
+		return err
+	}
+	return b.with(ctx, toChange, func(home admin.Admin) (err error) {
+		made, err := home.Checkpoint(ctx)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, made.Release()) }()
+		var beside []string
+		if credentials := filepath.Join(b.Dir, credentialsFile); exists(credentials) {
+			beside = append(beside, credentials)
+		}
+		info, err := backup.Create(ctx, repo, vfs.OS(), filepath.Join(b.Dir, made.Within), backup.CreateOptions{
+			Sealer: sealer, BytesPerSecond: int64(b.Rate), Beside: beside, Progress: b.progress(c, "backup"),
+		})
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(c.out, "%s: %d files, %s, of which %s are new\n", info.Name, info.Files, bytesText(info.Bytes), bytesText(info.AddedBytes))
+		return nil
+	})
+}
+
+type backupListCommand struct {
+	readRepository
+	JSON bool `name:"json" help:"Print an object per backup."`
+}
+
+// Run prints the backups.
+func (l *backupListCommand) Run(ctx context.Context, c *output) error {
+	archive, err := l.archive(ctx)
+	if err != nil {
+		return err
+	}
+	names, err := archive.Names(ctx)
+	if err != nil {
+		return err
+	}
+	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
+	if !l.JSON {
+		fmt.Fprintln(w, "NAME\tBEGUN\tFILES\tBYTES\tNEW BYTES")
+	}
+	for _, name := range names {
+		info, err := archive.Info(ctx, name)
+		switch {
+		case err != nil:
+			return errors.Join(w.Flush(), err)
+		case l.JSON:
+			err = c.jsonLine(info)
+		default:
+			_, err = fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\n", info.Name, moment(info.CreatedMillis), info.Files, info.Bytes, info.AddedBytes)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return w.Flush()
+}
+
+// ofBackup names a backup.
+type ofBackup struct {
+	readRepository
+	Backup string `arg:"" optional:"" help:"The backup, or the beginning of its name."`
+}
+
+type backupVerifyCommand struct {
+	ofBackup
+	quietly
+}
+
+// Help is the long help of the command.
+func (backupVerifyCommand) Help() string {
+	return `Verifies one backup, or all if none is named. Each problem is one line on standard output.`
+}
+
+// Run verifies backups.
+func (v *backupVerifyCommand) Run(ctx context.Context, c *output) error {
+	archive, err := v.archive(ctx)
+	if err != nil {
+		return err
+	}
+	names, err := archive.Names(ctx)
+	if err == nil && v.Backup != "" {
+		var name string
+		name, err = archive.Find(ctx, v.Backup)
+		names = []string{name}
+	}
+	if err != nil {
+		return err
+	}
+	report, err := archive.Verify(ctx, names, v.progress(c, "verified"))
+	if err != nil {
+		return err
+	}
+	for _, problem := range report.Problems {
+		fmt.Fprintln(c.out, oneLine(problem))
+	}
+	fmt.Fprintf(c.out, "%d backups, %d objects, %s read\n", report.Backups, report.Objects, bytesText(report.Bytes))
+	if n := len(report.Problems); n > 0 {
+		return fmt.Errorf("%d problems found in %s", n, v.Repository)
+	}
+	return nil
+}
+
+type backupPruneCommand struct {
+	readRepository
+	Keep            int           `placeholder:"N" help:"Keep the newest N."`
+	OlderThan       time.Duration `placeholder:"DURATION" help:"Delete only what is older, as 720h. Without --keep the newest stays."`
+	UnfinishedAfter time.Duration `default:"24h" placeholder:"DURATION" help:"When a backup that was begun, and shows no sign of life, counts as dead: ${default} if not given."`
+}
+
+// Help is the long help of the command.
+func (backupPruneCommand) Help() string {
+	return `Deletes backups by --keep, --older-than or, if both are given, those that both would delete. Then it deletes what no backup needs any more, unless a backup is being made: that stays until the next prune.
+
+  flagstone backup prune /mnt/backups --keep 14`
+}
+
+// Run deletes backups.
+func (p *backupPruneCommand) Run(ctx context.Context, c *output) error {
+	if p.Keep < 0 || p.OlderThan < 0 || p.UnfinishedAfter <= 0 || p.Keep == 0 && p.OlderThan == 0 {
+		return misuse("say what to keep: --keep N, or --older-than DURATION, or both")
+	}
+	archive, err := p.archive(ctx)
+	if err != nil {
+		return err
+	}
+	report, err := archive.Prune(ctx, backup.PruneOptions{Keep: p.Keep, OlderThan: p.OlderThan, UnfinishedAfter: p.UnfinishedAfter})
+	for _, name := range report.Backups {
+		fmt.Fprintf(c.out, "deleted %s\n", name)
+	}
+	fmt.Fprintf(c.out, "deleted %d objects, %s\n", report.Objects, bytesText(report.Bytes))
+	if report.Unfinished != "" {
+		fmt.Fprintf(c.out, "objects that no backup needs stay: backup %s is being made, or was just made\n", report.Unfinished)
+	}
+	return err
+}
+
+type restoreCommand struct {
+	ofBackup
+	quietly
+	To string `required:"" placeholder:"DIR" type:"path" help:"Directory to make; it must be empty or not exist."`
+}
+
+// Help is the long help of the command.
+func (restoreCommand) Help() string {
+	return `Restores the newest backup, or the one that is named, with its instances and access keys, and verifies every byte. 'flagstone serve --dir DIR' then serves it. Until all is there the directory is named DIR.partial, and if the command is killed, that can be deleted.
+
+  flagstone restore /mnt/backups --to ./restored
+  flagstone serve --dir ./restored`
+}
+
+// Run restores a backup.
+func (r *restoreCommand) Run(ctx context.Context, c *output) error {
+	name, err := r.restore(ctx, r.To, r.progress(c, "restored"))
+	if err == nil {
+		fmt.Fprintf(c.out, "restored %s to %s\n", name, r.To)
+	}
+	return err
+}
+
+// restore restores a backup to a directory, and returns its name.
+func (b *ofBackup) restore(ctx context.Context, to string, progress func(backup.Progress)) (name string, err error) {
+	archive, err := b.archive(ctx)
+	if err != nil {
+		return "", err
+	}
+	if name, err = archive.Find(ctx, b.Backup); err != nil {
+		return "", err
+	}
+	return name, archive.Restore(ctx, name, vfs.OS(), to, progress)
+}
+
+type backupRehearseCommand struct {
+	ofBackup
+	quietly
+	Scratch string `placeholder:"DIR" type:"path" help:"Where to restore to for the while; the directory for temporary files if not given."`
+}
+
+// Help is the long help of the command.
+func (backupRehearseCommand) Help() string {
+	return `Restores the newest backup, or the one that is named, runs what 'flagstone check' does, opens it, and prints how many rows each table has.`
+}
+
+// Run rehearses a restore.
+func (b *backupRehearseCommand) Run(ctx context.Context, c *output) (err error) {
+	scratch, err := os.MkdirTemp(b.Scratch, "flagstone-rehearsal-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
+	dir := filepath.Join(scratch, "store")
+	name, err := b.restore(ctx, dir, b.progress(c, "restored"))
+	if err != nil {
+		return err
+	}
+	if err := (&checkCommand{Dir: dir, Quiet: true}).Run(ctx, c); err != nil {
+		return err
+	}
+	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "TABLE\tROWS")
+	err = instances.EachStore(dir, func(_ string, store *flagstone.Store) error {
+		for _, t := range store.Tables() {
+			rows, err := countRows(ctx, t)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(w, "%s\t%d\n", lineText(t.Name()), rows)
+		}
+		return nil
+	})
+	if err = errors.Join(err, w.Flush()); err == nil {
+		fmt.Fprintf(c.out, "%s: no problem found\n", name)
+	}
+	return err
+}
+
+func countRows(ctx context.Context, t *flagstone.Table) (n int, err error) {
+	one := flagstone.ReadOptions{MaxColumns: 1, MaxVersions: 1}
+	for _, err := range t.Scan(ctx, nil, nil, flagstone.ScanOptions{ReadOptions: one}).All() {
+		if err != nil {
+			return n, err
+		}
+		n++
+	}
+	return n, nil
+}
