@@ -12,7 +12,7 @@
 //	respond.go     the answer and its signature, errors
 //	served.go      what the server tells of each request
 //	operations.go  the table of operations
-//	tables.go, reads.go, writes.go, streams.go, filters.go, convert.go
+//	tables.go, reads.go, writes.go, streams.go, tunnels.go, filters.go, convert.go
 //	               messages to and from the service's types
 //
 // Every request is bounded in size, memory and time before it is trusted. No body is decoded or
