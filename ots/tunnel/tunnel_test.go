@@ -493,7 +493,7 @@ func (g *game) play() {
 	}
 	for !g.finished() { // all in turn
 		g.w.now += 100
-		if g.w.now > 100_000_000 {
+		if g.w.now > 4_000_000 {
 			g.t.Fatalf("seed %d: never ends: %v", g.seed, g.delivered)
 		}
 		if len(g.workers) == 0 {
