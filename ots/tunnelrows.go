@@ -261,7 +261,7 @@ func (t *openTunnel) stream() (*table, *stream, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if s == nil || s.info.ID != t.spec.StreamLog {
+	if s == nil || s.id() != t.spec.StreamID {
 		return nil, nil, tunnel.Expired("the stream of the table was disabled.")
 	}
 	return found, s, nil

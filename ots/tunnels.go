@@ -173,7 +173,7 @@ func (e *Engine) beginStream(ctx context.Context, t *table, spec *tunnel.Spec, c
 	if s == nil {
 		return &Error{CodeObjectNotExist, "Requested stream does not exist."}
 	}
-	spec.StreamID, spec.StreamLog = s.id(), s.info.ID
+	spec.StreamID = s.id()
 	latest := !spec.Earliest && spec.StartMillis == 0
 	since := int64(spec.StartMillis) * 1000
 	if latest {
@@ -339,20 +339,13 @@ func (e *Engine) streamTunnels(ctx context.Context, instance string, t *table) *
 	if err != nil {
 		return e.asError(err, "list tunnels", t.name, false)
 	}
+	stream := t.details()
 	for _, i := range list {
-		if i.StreamLog == t.streamLog() {
+		if stream != nil && i.StreamID == stream.StreamID {
 			return invalid("The stream of the table is read by tunnel '%s'. Delete its tunnels before it is disabled.", i.Name)
 		}
 	}
 	return nil
-}
-
-// streamLog is the engine's id of the table's stream, 0 if it has none.
-func (t *table) streamLog() uint64 {
-	if read := t.engine.Stream(); read != nil {
-		return read.Info().ID
-	}
-	return 0
 }
 
 // tunnelError turns an error into the answer for the client.

@@ -10,6 +10,9 @@ import (
 	"time"
 
 	flagstone "github.com/flagstone-db/flagstone"
+	"github.com/flagstone-db/flagstone/internal/clock/clocktest"
+	"github.com/flagstone-db/flagstone/internal/seams"
+	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/ots/tunnel"
 	"github.com/flagstone-db/flagstone/row"
 )
@@ -191,6 +194,54 @@ func TestATunnelGoesOnWhereItWasAfterTheStoreIsOpenedAgain(t *testing.T) {
 	c.mustAll() // the same client
 	if got := c.records(); !slices.Equal(got, []string{`1 "a"`, `1 "b"`}) {
 		t.Errorf("%v", got)
+	}
+}
+
+// TestCheckpointsSurvivePowerLoss cuts the power behind each checkpoint. What was acknowledged is not
+// delivered again, and nothing is missed.
+func TestCheckpointsSurvivePowerLoss(t *testing.T) {
+	disk := vfs.NewSim(vfs.SimOptions{})
+	clock := clocktest.NewManual(startMillis)
+	var c *consumer
+	written := 0
+	for round := range 12 {
+		store, err := flagstone.Open("/store", flagstone.Options{Seams: seams.Seams{FS: disk, Clock: clock}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		engine, err := New(store, Options{Instances: []string{testInstance}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := &fixture{Engine: engine, tb: t, clock: clock}
+		if c == nil {
+			f.createPlain(1, -1)
+			c = f.consumer(f.tunnelOf("n", tunnel.BaseAndStream))
+		}
+		c.f = f
+		for range 3 {
+			f.mustWrite(putOf(pk(fmt.Sprintf("%03d", written)), cell("c", 1)))
+			written++
+		}
+		if round > 0 { // the base was empty
+			c.mustAll()
+		} else if err := c.beat(); err != nil {
+			t.Fatal(err)
+		}
+		next := disk.Crash(vfs.CrashPolicy(round%3), uint64(round))
+		if err := store.Close(); err == nil {
+			t.Fatal("the store was not cut off")
+		}
+		disk = next
+	}
+	var want []string
+	for i := range written {
+		want = append(want, fmt.Sprintf("1 \"%03d\"", i))
+	}
+	for channel, got := range c.seen {
+		if !tunnel.IsBase(channel) && !slices.Equal(got, want) {
+			t.Errorf("%s: %v", channel, got)
+		}
 	}
 }
 

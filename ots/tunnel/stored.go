@@ -39,9 +39,8 @@ type Spec struct {
 	TableID       uint64 `json:"table_id"`
 	Type          Type   `json:"type"`
 	CreatedMicros int64  `json:"created_micros"`
-	// StreamID is the id of the stream for clients, StreamLog that of the engine; none for Base.
-	StreamID  string `json:"stream_id,omitempty"`
-	StreamLog uint64 `json:"stream_log,omitempty"`
+	// StreamID is the id of the stream, which no other stream has; none for Base.
+	StreamID string `json:"stream_id,omitempty"`
 	// Earliest and StartMillis say where a Stream tunnel begins, as its creator asked.
 	Earliest    bool   `json:"earliest,omitempty"`
 	StartMillis uint64 `json:"start_millis,omitempty"`
