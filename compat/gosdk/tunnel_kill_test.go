@@ -97,8 +97,8 @@ func (w *wreck) kill() {
 	w.restarts.Add(1)
 }
 
-// write makes changes, in batches, until so many were made. A batch that failed is looked for in the
-// table and then made again, as its outcome is unknown.
+// write makes changes, in batches, until so many were made. A batch that failed is made again, as
+// its outcome is unknown.
 func (w *wreck) write(writer, changes int, seed uint64) {
 	c := ots.NewClient(w.door.URL, endpoint.Instance, endpoint.KeyID, endpoint.KeySecret)
 	rng := rand.New(rand.NewPCG(seed, uint64(writer)))
@@ -113,8 +113,7 @@ func (w *wreck) write(writer, changes int, seed uint64) {
 			picked[[2]int{p, r}] = true
 			batch.AddRowChange(put(w.table, tunnelKey(p, r), "c", w.counters[p][r]+1))
 		}
-		if !w.sent(c, batch) {
-			continue // putting the same number again makes a repeated record, no gap
+		for !w.sent(c, batch) { // what was written of it is written again: a repeated record, no gap
 		}
 		for at := range picked {
 			w.counters[at[0]][at[1]]++
@@ -199,6 +198,7 @@ func TestTunnelsLoseNothing(t *testing.T) {
 	sinks := map[string]*sink{stream: newSink(), both: newSink()}
 	var doomed []*mortal
 	for id, s := range sinks {
+		s.about = func() string { return w.describe(c, s) }
 		work(t, c, id, s.take)
 		m := &mortal{RoundTripper: new(http.Transport)}
 		doomed = append(doomed, m)
@@ -217,9 +217,10 @@ func TestTunnelsLoseNothing(t *testing.T) {
 	close(stop)
 	breakers.Wait()
 	for id, s := range sinks {
-		s.wait(t, map[string]string{stream: "stream", both: "both"}[id], func() bool { return w.all(s) })
+		name := map[string]string{stream: "stream", both: "both"}[id]
+		s.wait(t, name, func() bool { return w.all(s) })
 		s.mu.Lock()
-		t.Logf("%s: %d records, %d of them repeated", id, s.records, s.again)
+		t.Logf("%s: %d records, %d of them repeated", name, s.records, s.again)
 		s.mu.Unlock()
 	}
 	took := time.Since(began)
@@ -228,6 +229,28 @@ func TestTunnelsLoseNothing(t *testing.T) {
 	if replaced == 0 || int(w.restarts.Load()) != kills {
 		t.Error("too little went wrong")
 	}
+}
+
+// describe tells the state of the tunnels, and what a sink misses. REQUIRES: the sink is locked.
+func (w *wreck) describe(c tunnel.TunnelClient, s *sink) (text string) {
+	for _, name := range []string{"stream", "both"} {
+		d, err := c.DescribeTunnel(&tunnel.DescribeTunnelRequest{TableName: w.table, TunnelName: name})
+		if err != nil {
+			return err.Error()
+		}
+		text += fmt.Sprintf("%s: %+v\n", name, d.Tunnel)
+		for _, ch := range d.Channels {
+			text += fmt.Sprintf("\t%+v\n", *ch)
+		}
+	}
+	for p := range tunnelKeys {
+		for r, n := range w.counters[p] {
+			if last := s.last[fmt.Sprintf("p%02d/%d", p, r)]; last != n {
+				text += fmt.Sprintf("p%02d/%d is at %d of %d\n", p, r, last, n)
+			}
+		}
+	}
+	return text + w.server.Log()
 }
 
 // breakAll kills the server, and halfway two workers, as the changes go on.

@@ -36,10 +36,11 @@ type sink struct {
 	again   int
 	faults  []string
 	changed chan struct{}
+	about   func() string // what to print if nothing comes
 }
 
 func newSink() *sink {
-	return &sink{last: map[string]int64{}, deleted: map[string]bool{}, changed: make(chan struct{}, 1)}
+	return &sink{last: map[string]int64{}, deleted: map[string]bool{}, changed: make(chan struct{}, 1), about: func() string { return "" }}
 }
 
 // take is the ProcessFunc of workers.
@@ -102,7 +103,7 @@ func (s *sink) wait(t *testing.T, what string, done func() bool) {
 		case <-limit:
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			t.Fatalf("%s: not within %v; %d records of %d rows came", what, tunnelLimit, s.records, len(s.last))
+			t.Fatalf("%s: not within %v; %d records of %d rows came\n%s", what, tunnelLimit, s.records, len(s.last), s.about())
 		}
 	}
 }
