@@ -46,6 +46,11 @@ func (e *Engine) UpdateTable(ctx context.Context, instance string, req *UpdateTa
 	if change.Stream, bad = e.streamChange(req.Stream, t.details()); bad != nil {
 		return nil, bad
 	}
+	if change.Stream != nil && change.Stream.Enable == nil {
+		if bad := e.streamTunnels(ctx, instance, t); bad != nil {
+			return nil, bad
+		}
+	}
 	if t.options != engineOptions {
 		change.Options = &t.options
 	}

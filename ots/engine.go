@@ -7,6 +7,7 @@ package ots
 import (
 	"hash/maphash"
 	"log/slog"
+	"math/rand/v2"
 	"sync"
 
 	flagstone "github.com/flagstone-db/flagstone"
@@ -44,6 +45,7 @@ type Engine struct {
 	meters     sync.Map // table id -> *meter
 	pressure   partitionMeter
 	seed       maphash.Seed
+	tunnels    tunnels
 
 	tableOps sync.Mutex // held by operations that change the set of tables or a table's options
 	opTimes  []int64    // wall clock of the newest such operations; see Limits.EnforceRates
@@ -68,6 +70,7 @@ func New(store *flagstone.Store, opts Options) (*Engine, error) {
 		e.logger = slog.New(slog.DiscardHandler)
 	}
 	e.seed = maphash.MakeSeed()
+	e.tunnels.run, e.tunnels.open = rand.Uint64(), make(map[string]*openTunnel)
 	if store != nil { // tests of names have none
 		e.opened = store.WallMillis()
 	}

@@ -49,6 +49,12 @@ const (
 	CodeTimeout                     = "OTSTimeout"
 	CodeServerUnavailable           = "OTSServerUnavailable"
 	CodeOperationThrottled          = "OTSOperationThrottled"
+	// Of tunnels.
+	CodeTunnelExist             = "OTSTunnelExist"
+	CodeTunnelExpired           = "OTSTunnelExpired"
+	CodeTunnelServerUnavailable = "OTSTunnelServerUnavailable"
+	CodeResourceGone            = "OTSResourceGone"
+	CodeSequenceNumberNotMatch  = "OTSSequenceNumberNotMatch"
 )
 
 // Error is a refusal as the client gets it: Code is one of the constants above, Message never

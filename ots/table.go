@@ -336,9 +336,11 @@ func (e *Engine) dropTable(ctx context.Context, instance, name string) *Error {
 	if err != nil {
 		return err
 	}
+	tunnels := e.openTunnels(ctx, instance, name)
 	if err := e.store.DropTable(ctx, storedName(instance, name)); err != nil {
 		return e.asError(err, "delete table", name, false)
 	}
+	e.dropTunnels(ctx, tunnels)
 	e.attributes.Delete(t.info.ID)
 	e.generators.tables.Delete(t.info.ID)
 	e.meters.Delete(t.info.ID)

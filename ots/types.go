@@ -35,6 +35,8 @@ type Service interface {
 	// GetShardIterator returns an opaque string.
 	GetShardIterator(ctx context.Context, instance string, req *GetShardIteratorRequest) (string, error)
 	GetStreamRecord(ctx context.Context, instance string, req *GetStreamRecordRequest) (*GetStreamRecordResponse, error)
+
+	TunnelService
 }
 
 // CapacityUnit is the cost of an operation (PROTOCOL section 13), in units of 4096 bytes.

@@ -179,7 +179,7 @@ func mutateTargets(t testing.TB, signed func() *draft, add func(string, *draft, 
 	unsupported := map[string]string{
 		"/GetRow?": "GetRow?", "/GetRow?a=b": "GetRow?a=b", "/GetRow/": "GetRow/", "/x//GetRow": "x//GetRow", "/": "", "/getrow": "getrow",
 		"/%47etRow": "%47etRow", "/Drop": "Drop", "/healthz": "healthz", "/debug/pprof/": "debug/pprof/", "/SQLQuery": "SQLQuery",
-		"/tunnel/readrecords": "tunnel/readrecords", "/Search": "Search",
+		"/tunnel/getrpo": "tunnel/getrpo", "/tunnel/": "tunnel/", "/Search": "Search",
 	}
 	for path, name := range unsupported {
 		d := good(t)
@@ -470,19 +470,24 @@ func TestRefusalsToStrangersAreNotSignedWithTheSecret(t *testing.T) {
 	}
 }
 
-// TestTheVersionOfTheProtocolMattersOnlyToOperationsThatAreOffered uses tunnels, which have
-// another version and are not offered.
+// TestTheVersionOfTheProtocolMattersOnlyToOperationsThatAreOffered names the version of tunnels, which
+// others refuse.
 func TestTheVersionOfTheProtocolMattersOnlyToOperationsThatAreOffered(t *testing.T) {
 	s, _ := newTestServer(t, nil)
 	for path, want := range map[string]string{
-		"tunnel/create":       "Unsupported operation: 'tunnel/create'. The operation is known, but this server does not offer it.",
+		"tunnel/schedule":     "Unsupported operation: 'tunnel/schedule'. The operation is known, but this server does not offer it.",
 		"CreateSearchIndex":   "Unsupported operation: 'CreateSearchIndex'. The operation is known, but this server does not offer it.",
 		"InventedInTheFuture": "Unsupported operation: 'InventedInTheFuture'.",
 		"GetRow":              "Invalid API version: '2018-04-01'.",
+		"tunnel/create":       "Parse PBMessage from RawString failed.", // the version is right
 	} {
 		r := handle(s, newDraft(path, nil).set("x-ots-apiversion", "2018-04-01").sign(testSecret))
 		if _, text := r.refusal(t); text != want {
 			t.Errorf("%s: %q", path, text)
 		}
+	}
+	r := handle(s, newDraft("tunnel/create", nil).set("x-ots-apiversion", "2015-12-31").sign(testSecret))
+	if _, text := r.refusal(t); text != "Invalid API version: '2015-12-31'." {
+		t.Errorf("a tunnel with the version of others: %q", text)
 	}
 }

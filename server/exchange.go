@@ -73,6 +73,7 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 			defer x.refuseStranger()()
 		}
 		x.release()
+		refusal = asTunnelRefusal(x.path, refusal)
 		status, body = statusOf(refusal.Code), encodeError(refusal)
 		last = !x.drain() || !x.authentic
 	}
@@ -179,14 +180,18 @@ func (x *exchange) target() target {
 
 // findOperation looks up the operation of the path. The signature does not cover a query, so a
 // path with a query names no operation. The protocol version is checked only for offered
-// operations: others have versions of their own.
+// operations: others, and tunnels, have versions of their own.
 func (x *exchange) findOperation() (operation, *ots.Error) {
 	name := strings.TrimPrefix(x.path, "/")
 	if x.r.URL.RawQuery != "" || x.r.URL.ForceQuery {
 		name += "?" + x.r.URL.RawQuery
 	}
 	if op, ok := x.s.operations[name]; ok {
-		if v := x.field(headerAPIVersion); v != apiVersion {
+		want := apiVersion
+		if strings.HasPrefix(name, tunnelPrefix) {
+			want = tunnelAPIVersion
+		}
+		if v := x.field(headerAPIVersion); v != want {
 			return nil, refuse(ots.CodeParameterInvalid, "Invalid API version: '%s'.", v)
 		}
 		x.operation = name

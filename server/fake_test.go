@@ -27,6 +27,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/flagstone-db/flagstone/ots"
+	"github.com/flagstone-db/flagstone/ots/tunnel"
 	"github.com/flagstone-db/flagstone/row"
 	"github.com/flagstone-db/flagstone/server/otspb"
 	"github.com/flagstone-db/flagstone/server/plainbuffer"
@@ -161,6 +162,53 @@ func (f *fakeService) GetStreamRecord(ctx context.Context, _ string, req *ots.Ge
 	return serve[*ots.GetStreamRecordResponse](ctx, f, req)
 }
 
+func (f *fakeService) CreateTunnel(ctx context.Context, _ string, req *ots.CreateTunnelRequest) (string, error) {
+	return serve[string](ctx, f, req)
+}
+
+func (f *fakeService) ListTunnel(ctx context.Context, _, table string) ([]ots.TunnelInfo, error) {
+	return serve[[]ots.TunnelInfo](ctx, f, table)
+}
+
+func (f *fakeService) DescribeTunnel(ctx context.Context, _ string, ref ots.TunnelRef) (*ots.TunnelDescription, error) {
+	return serve[*ots.TunnelDescription](ctx, f, ref)
+}
+
+func (f *fakeService) DeleteTunnel(ctx context.Context, _ string, ref ots.TunnelRef) error {
+	_, err := serve[any](ctx, f, ref)
+	return err
+}
+
+func (f *fakeService) ConnectTunnel(ctx context.Context, _, id string, timeout int64) (string, error) {
+	return serve[string](ctx, f, tunnelCall{id, timeout, nil})
+}
+
+func (f *fakeService) HeartbeatTunnel(ctx context.Context, _, id, client string, reports []tunnel.Report) ([]tunnel.Report, error) {
+	return serve[[]tunnel.Report](ctx, f, tunnelCall{id, client, reports})
+}
+
+func (f *fakeService) ShutdownTunnel(ctx context.Context, _, id, client string) error {
+	_, err := serve[any](ctx, f, tunnelCall{id, client, nil})
+	return err
+}
+
+func (f *fakeService) GetTunnelCheckpoint(ctx context.Context, _ string, at ots.TunnelChannel) (tunnel.Token, int64, error) {
+	token, err := serve[tunnel.Token](ctx, f, at)
+	return token, 7, err
+}
+
+func (f *fakeService) CheckpointTunnel(ctx context.Context, _ string, at ots.TunnelChannel, token tunnel.Token, sequence int64) error {
+	_, err := serve[any](ctx, f, tunnelCall{at, token, sequence})
+	return err
+}
+
+func (f *fakeService) ReadTunnel(ctx context.Context, _ string, at ots.TunnelChannel, token tunnel.Token) (*ots.TunnelPage, error) {
+	return serve[*ots.TunnelPage](ctx, f, tunnelCall{at, token, nil})
+}
+
+// tunnelCall are the arguments of an operation on a tunnel.
+type tunnelCall struct{ a, b, c any }
+
 // newTestServer returns a server on a fake service; change may be nil.
 func newTestServer(t testing.TB, change func(*Config)) (*Server, *fakeService) {
 	t.Helper()
@@ -224,6 +272,9 @@ func newDraft(op string, body []byte) *draft {
 	d := &draft{method: "POST", path: "/" + op, host: "localhost", body: body}
 	d.set("x-ots-date", testNow().Format("2006-01-02T15:04:05.000Z"))
 	d.set("x-ots-apiversion", "2015-12-31")
+	if strings.HasPrefix(op, "tunnel/") {
+		d.set("x-ots-apiversion", "2018-04-01")
+	}
 	d.set("x-ots-accesskeyid", testKey)
 	d.set("x-ots-instancename", testInstance)
 	d.setMD5()

@@ -88,7 +88,7 @@ func tablesOf(m protoreflect.Message) (tables []string) {
 		switch field.Name() {
 		case "table_name", "main_table_name":
 			tables = append(tables, value.String())
-		case "table_meta":
+		case "table_meta", "tunnel":
 			tables = append(tables, tablesOf(value.Message())...)
 		case "tables":
 			for i := range value.List().Len() {
@@ -171,6 +171,17 @@ func operations() map[string]operation {
 		"DescribeStream":   typed(describeStream),
 		"GetShardIterator": typed(getShardIterator),
 		"GetStreamRecord":  typed(getStreamRecord),
+
+		"tunnel/create":        typed(createTunnel),
+		"tunnel/list":          typed(listTunnel),
+		"tunnel/describe":      typed(describeTunnel),
+		"tunnel/delete":        typed(deleteTunnel),
+		"tunnel/connect":       typed(connectTunnel),
+		"tunnel/heartbeat":     typed(heartbeatTunnel),
+		"tunnel/shutdown":      typed(shutdownTunnel),
+		"tunnel/getcheckpoint": typed(getTunnelCheckpoint),
+		"tunnel/checkpoint":    typed(checkpointTunnel),
+		"tunnel/readrecords":   typed(readTunnel),
 	}
 }
 
@@ -183,9 +194,7 @@ func unofferedOperations() map[string]bool {
 		"CreateSearchIndex", "UpdateSearchIndex", "DeleteSearchIndex", "ListSearchIndex", "DescribeSearchIndex",
 		"Search", "ComputeSplits", "ParallelScan", "SQLQuery",
 		"CreateDeliveryTask", "DeleteDeliveryTask", "UpdateDeliveryTask", "DescribeDeliveryTask", "ListDeliveryTask",
-		"tunnel/create", "tunnel/delete", "tunnel/list", "tunnel/describe", "tunnel/switch", "tunnel/connect",
-		"tunnel/heartbeat", "tunnel/shutdown", "tunnel/getcheckpoint", "tunnel/checkpoint", "tunnel/readrecords",
-		"tunnel/getrpo", "tunnel/getrpobyoffset", "tunnel/schedule",
+		"tunnel/switch", "tunnel/getrpo", "tunnel/getrpobyoffset", "tunnel/schedule",
 		"CreateTimeseriesTable", "UpdateTimeseriesTable", "DeleteTimeseriesTable", "ListTimeseriesTable", "DescribeTimeseriesTable",
 		"PutTimeseriesData", "GetTimeseriesData", "QueryTimeseriesMeta", "UpdateTimeseriesMeta", "DeleteTimeseriesMeta",
 		"CreateTimeseriesAnalyticalStore", "DeleteTimeseriesAnalyticalStore",

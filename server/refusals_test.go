@@ -19,6 +19,7 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 	"github.com/flagstone-db/flagstone/server/faults"
 	"github.com/flagstone-db/flagstone/server/otspb"
+	"github.com/flagstone-db/flagstone/server/tunnelpb"
 )
 
 func TestMalformedMessagesAreRefusedAndNeverReachTheService(t *testing.T) {
@@ -232,6 +233,10 @@ func TestErrorsOfTheServiceBecomeStatusCodeAndMessage(t *testing.T) {
 		{&ots.Error{Code: ots.CodeFlowControl, Message: "m"}, 429, ots.CodeFlowControl, "m"},
 		{&ots.Error{Code: ots.CodeServerBusy, Message: "m"}, 503, ots.CodeServerBusy, "m"},
 		{&ots.Error{Code: ots.CodeInternalServerError, Message: "m"}, 500, ots.CodeInternalServerError, "m"},
+		{&ots.Error{Code: ots.CodeTunnelExist, Message: "m"}, 409, ots.CodeTunnelExist, "m"},
+		{&ots.Error{Code: ots.CodeSequenceNumberNotMatch, Message: "m"}, 409, ots.CodeSequenceNumberNotMatch, "m"},
+		{&ots.Error{Code: ots.CodeResourceGone, Message: "m"}, 410, ots.CodeResourceGone, "m"},
+		{&ots.Error{Code: ots.CodeTunnelExpired, Message: "m"}, 400, ots.CodeTunnelExpired, "m"},
 		{&ots.Error{Code: "OTSNew", Message: "m"}, 500, "OTSNew", "m"},
 		{fmt.Errorf("wrapped: %w", &ots.Error{Code: ots.CodeDataOutOfRange, Message: "m"}), 400, ots.CodeDataOutOfRange, "m"},
 		{errors.New("open /var/lib/store/000001.sst: no such file"), 500, ots.CodeInternalServerError, "Internal server error."},
@@ -255,7 +260,16 @@ func TestErrorsOfTheServiceBecomeStatusCodeAndMessage(t *testing.T) {
 		"DescribeStream":           &otspb.DescribeStreamRequest{StreamId: ptr("t")},
 		"GetShardIterator":         &otspb.GetShardIteratorRequest{StreamId: ptr("t"), ShardId: ptr("s")},
 		"GetStreamRecord":          &otspb.GetStreamRecordRequest{ShardIterator: ptr("i")},
-		"CreateTable":              &otspb.CreateTableRequest{TableMeta: &otspb.TableMeta{TableName: ptr("t")}, ReservedThroughput: &otspb.ReservedThroughput{CapacityUnit: &otspb.CapacityUnit{}}},
+		"tunnel/create":            &tunnelpb.CreateTunnelRequest{Tunnel: &tunnelpb.Tunnel{TableName: ptr("t"), TunnelName: ptr("n"), TunnelType: tunnelpb.TunnelType_STREAM.Enum()}},
+		"tunnel/list":              &tunnelpb.ListTunnelRequest{}, "tunnel/connect": &tunnelpb.ConnectRequest{TunnelId: ptr("i")},
+		"tunnel/describe":      &tunnelpb.DescribeTunnelRequest{TableName: ptr("t"), TunnelName: ptr("n")},
+		"tunnel/delete":        &tunnelpb.DeleteTunnelRequest{TableName: ptr("t"), TunnelName: ptr("n")},
+		"tunnel/heartbeat":     &tunnelpb.HeartbeatRequest{TunnelId: ptr("i"), ClientId: ptr("c")},
+		"tunnel/shutdown":      &tunnelpb.ShutdownRequest{TunnelId: ptr("i"), ClientId: ptr("c")},
+		"tunnel/getcheckpoint": &tunnelpb.GetCheckpointRequest{TunnelId: ptr("i"), ClientId: ptr("c"), ChannelId: ptr("h")},
+		"tunnel/checkpoint":    &tunnelpb.CheckpointRequest{TunnelId: ptr("i"), ClientId: ptr("c"), ChannelId: ptr("h"), Checkpoint: ptr("finished"), SequenceNumber: ptr(int64(1))},
+		"tunnel/readrecords":   &tunnelpb.ReadRecordsRequest{TunnelId: ptr("i"), ClientId: ptr("c"), ChannelId: ptr("h"), Token: ptr("finished")},
+		"CreateTable":          &otspb.CreateTableRequest{TableMeta: &otspb.TableMeta{TableName: ptr("t")}, ReservedThroughput: &otspb.ReservedThroughput{CapacityUnit: &otspb.CapacityUnit{}}},
 	}
 	if len(ops) != len(s.operations) {
 		t.Errorf("%d operations tried, %d offered", len(ops), len(s.operations))
@@ -264,7 +278,11 @@ func TestErrorsOfTheServiceBecomeStatusCodeAndMessage(t *testing.T) {
 		fake.answer(tt.err)
 		for op, message := range ops {
 			status, code, text := callRefused(t, s, op, message)
-			if status != tt.status || code != tt.code || text != tt.text {
+			want, wantStatus := tt.code, tt.status
+			if strings.HasPrefix(op, "tunnel/") && (wantStatus == 503 || wantStatus == 429) { // what clients of tunnels repeat
+				want, wantStatus = ots.CodeTunnelServerUnavailable, 503
+			}
+			if status != wantStatus || code != want || text != tt.text {
 				t.Errorf("%s, %v: got %d %s %q", op, tt.err, status, code, text)
 			}
 		}

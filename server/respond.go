@@ -126,7 +126,8 @@ func statusOf(code string) int {
 	switch code {
 	case ots.CodeParameterInvalid, ots.CodeInvalidPK, ots.CodeForbiddenUpdateCapacityUnit,
 		ots.CodeOutOfRowSizeLimit, ots.CodeOutOfColumnCountLimit, ots.CodeTrimmedDataAccess,
-		ots.CodeSessionNotExist, ots.CodeSessionBusy, ots.CodeOutOfTransactionDataSize, ots.CodeDataOutOfRange:
+		ots.CodeSessionNotExist, ots.CodeSessionBusy, ots.CodeOutOfTransactionDataSize, ots.CodeDataOutOfRange,
+		ots.CodeTunnelExpired:
 		return http.StatusBadRequest
 	case ots.CodeAuthFailed, ots.CodeNoPermissionAccess, ots.CodeConditionCheckFail, ots.CodeQuotaExhausted,
 		ots.CodeTooFrequentAdjustment, ots.CodeCapacityUnitExhausted, ots.CodeNotEnoughCapacityUnit:
@@ -137,14 +138,16 @@ func statusOf(code string) int {
 		return http.StatusMethodNotAllowed
 	case ots.CodeRequestTimeout:
 		return http.StatusRequestTimeout
-	case ots.CodeObjectAlreadyExist, ots.CodeRowOperationConflict:
+	case ots.CodeObjectAlreadyExist, ots.CodeRowOperationConflict, ots.CodeTunnelExist, ots.CodeSequenceNumberNotMatch:
 		return http.StatusConflict
+	case ots.CodeResourceGone:
+		return http.StatusGone
 	case ots.CodeRequestBodyTooLarge:
 		return http.StatusRequestEntityTooLarge
 	case ots.CodeFlowControl:
 		return http.StatusTooManyRequests
 	case ots.CodeServerBusy, ots.CodeStorageServerBusy, ots.CodePartitionUnavailable, ots.CodeTimeout,
-		ots.CodeServerUnavailable, ots.CodeOperationThrottled:
+		ots.CodeServerUnavailable, ots.CodeOperationThrottled, ots.CodeTunnelServerUnavailable:
 		return http.StatusServiceUnavailable
 	}
 	return http.StatusInternalServerError

@@ -1,5 +1,5 @@
-// Package server is the HTTP endpoint for the OTS protocol, API version 2015-12-31: POST
-// /<Operation> with a protobuf body, signed with a shared secret. It identifies the sender,
+// Package server is the HTTP endpoint for the OTS protocol, API version 2015-12-31, for data
+// tunnels 2018-04-01: POST /<Operation> with a protobuf body, signed with a shared secret. It identifies the sender,
 // decodes the request, calls an ots.Service, and encodes the answer. The server checks only the
 // wire format; the service decides what a request means.
 //
@@ -12,7 +12,7 @@
 //	respond.go     the answer and its signature, errors
 //	served.go      what the server tells of each request
 //	operations.go  the table of operations
-//	tables.go, reads.go, writes.go, streams.go, filters.go, convert.go
+//	tables.go, reads.go, writes.go, streams.go, tunnels.go, filters.go, convert.go
 //	               messages to and from the service's types
 //
 // Every request is bounded in size, memory and time before it is trusted. No body is decoded or

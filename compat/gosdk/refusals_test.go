@@ -6,7 +6,6 @@ import (
 
 	ots "github.com/aliyun/aliyun-tablestore-go-sdk/tablestore"
 	"github.com/aliyun/aliyun-tablestore-go-sdk/tablestore/search"
-	"github.com/aliyun/aliyun-tablestore-go-sdk/tunnel"
 	"github.com/flagstone-db/flagstone/compat/gosdk/endpoint"
 )
 
@@ -40,30 +39,6 @@ func TestTheEndpointMayEndInASlashAndTheInstanceHaveAnyCase(t *testing.T) {
 		found, err := other.DescribeTable(&ots.DescribeTableRequest{TableName: name})
 		if err != nil || found.TableMeta.TableName != name {
 			t.Errorf("%s, instance %s: %v", c.url, c.instance, err)
-		}
-	}
-}
-
-// TestTunnelsAreRefusedByName: their client names another version of the protocol.
-func TestTunnelsAreRefusedByName(t *testing.T) {
-	tunnels := tunnel.NewTunnelClient(shared.URL, endpoint.Instance, endpoint.KeyID, endpoint.KeySecret)
-	for what, call := range map[string]func() error{
-		"create": func() error {
-			_, err := tunnels.CreateTunnel(&tunnel.CreateTunnelRequest{TableName: "t", TunnelName: "n", Type: tunnel.TunnelTypeStream})
-			return err
-		},
-		"list": func() error {
-			_, err := tunnels.ListTunnel(&tunnel.ListTunnelRequest{TableName: "t"})
-			return err
-		},
-		"delete": func() error {
-			_, err := tunnels.DeleteTunnel(&tunnel.DeleteTunnelRequest{TableName: "t", TunnelName: "n"})
-			return err
-		},
-	} {
-		err := call()
-		if err == nil || !strings.Contains(err.Error(), "Unsupported operation: 'tunnel/"+what+"'. The operation is known") {
-			t.Errorf("%s: %v", what, err)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/aliyun/aliyun-tablestore-go-sdk/common"
 	ots "github.com/aliyun/aliyun-tablestore-go-sdk/tablestore"
+	"github.com/aliyun/aliyun-tablestore-go-sdk/tunnel"
 	"github.com/flagstone-db/flagstone/compat/gosdk/endpoint"
 )
 
@@ -35,6 +36,32 @@ func TestSignaturesOfVersion4(t *testing.T) {
 		wantError(t, c.what, err, c.code, c.part)
 	}
 }
+
+// TestRequestsOfTunnelsAreSigned: their client signs by code of its own.
+func TestRequestsOfTunnelsAreSigned(t *testing.T) {
+	name := create(t, table{}, "s")
+	for what, c := range map[string]struct {
+		provider common.CredentialsProvider
+		part     string
+	}{
+		"version 4":                     {signer{v4(endpoint.KeySecret, time.Now())}, ""},
+		"version 4 with a wrong secret": {signer{v4(endpoint.KeySecret+"x", time.Now())}, "Signature mismatch."},
+		"version 2 with a wrong secret": {signer{&common.DefaultCredentials{AccessKeyID: endpoint.KeyID, AccessKeySecret: "x"}}, "Signature mismatch."},
+	} {
+		tunnels := tunnel.NewTunnelClientWithCredentialsProvider(shared.URL, endpoint.Instance, c.provider, nil)
+		_, err := tunnels.ListTunnel(&tunnel.ListTunnelRequest{TableName: name})
+		if c.part != "" {
+			wantTunnelError(t, what, err, "OTSAuthFailed", c.part)
+		} else if err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// signer provides the same credentials always.
+type signer struct{ common.Credentials }
+
+func (s signer) GetCredentials() common.Credentials { return s.Credentials }
 
 func TestTemporaryCredentialsAreRefused(t *testing.T) {
 	stranger := ots.NewClientWithConfig(shared.URL, endpoint.Instance, endpoint.KeyID, endpoint.KeySecret, "token", noRetries())

@@ -50,6 +50,8 @@ var operations = [...]string{
 	"GetRow", "GetRange", "BatchGetRow", "PutRow", "UpdateRow", "DeleteRow", "BatchWriteRow",
 	"StartLocalTransaction", "CommitTransaction", "AbortTransaction",
 	"ListStream", "DescribeStream", "GetShardIterator", "GetStreamRecord",
+	"tunnel/create", "tunnel/list", "tunnel/describe", "tunnel/delete", "tunnel/connect", "tunnel/heartbeat",
+	"tunnel/shutdown", "tunnel/getcheckpoint", "tunnel/checkpoint", "tunnel/readrecords",
 }
 
 // Rule says which requests fail, and how. Empty fields match everything.

@@ -1,0 +1,640 @@
+package tunnel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// world is an Env in memory: a stream of shards whose records are numbers, and the rows that were
+// stored.
+type world struct {
+	now      int64
+	shards   []Shard
+	ends     map[uint64]uint64 // of shards that have ended: their last number
+	spec     []byte
+	rows     map[string][]byte
+	gone     bool  // the stream is
+	failing  error // of the next Store
+	stored   int
+	runs     uint64
+	bases    int
+	baseRows uint64 // of each base channel
+}
+
+func newWorld(bases, shards int) *world {
+	w := &world{now: 1_000_000, rows: map[string][]byte{}, ends: map[uint64]uint64{}, bases: bases, baseRows: 20}
+	for i := range shards {
+		w.shards = append(w.shards, Shard{ID: uint64(i + 1)})
+	}
+	return w
+}
+
+func (w *world) Millis() int64 { return w.now }
+
+func (w *world) Shards(context.Context) ([]Shard, error) {
+	if w.gone {
+		return nil, Expired("the stream is gone.")
+	}
+	return w.shards, nil
+}
+
+func (w *world) Oldest(context.Context, uint64) (Position, error) { return Position{AsOf: 1}, nil }
+
+func (w *world) Store(_ context.Context, c Change) error {
+	if err := w.failing; err != nil {
+		w.failing = nil
+		return err
+	}
+	w.stored++
+	if c.Spec != nil {
+		w.spec = c.Spec.Encode()
+	}
+	for id, ch := range c.Put {
+		w.rows[id] = ch.Encode()
+	}
+	for _, id := range c.Delete {
+		delete(w.rows, id)
+	}
+	return nil
+}
+
+// open makes the tunnel, or opens it again in another run of the server.
+func (w *world) open(t *testing.T, kind Type) *Tunnel {
+	t.Helper()
+	w.runs++
+	created := w.spec == nil
+	if created {
+		change := Change{Spec: &Spec{Name: "n", Type: kind, Key: []byte("key")}, Put: map[string]Channel{}}
+		for i := range w.bases {
+			change.Put[BaseID(i)] = Channel{}
+		}
+		if kind != Base {
+			for _, s := range w.shards {
+				change.Put[StreamID(s.ID)] = Channel{Shard: s.ID, Parents: s.Parents, At: Position{AsOf: 1}}
+			}
+		}
+		if err := w.Store(context.Background(), change); err != nil {
+			t.Fatal(err)
+		}
+	}
+	spec, err := DecodeSpec(w.spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	channels := map[string]Channel{}
+	for id, row := range w.rows {
+		if channels[id], err = DecodeChannel(row); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return New("id", w.runs, created, spec, channels, w)
+}
+
+// read reads up to three numbers after a position.
+func (w *world) read(id string, c Channel, at Position) (numbers []uint64, next Position, end bool) {
+	last := w.ends[c.Shard]
+	if IsBase(id) {
+		last = w.baseRows
+	}
+	next = Position{After: at.After, AsOf: w.now * 1000}
+	for range 3 {
+		if last != 0 && next.After >= last || last == 0 && next.After >= 50 {
+			break
+		}
+		next.After++
+		numbers = append(numbers, next.After)
+	}
+	return numbers, next, last != 0 && next.After >= last
+}
+
+func connect(t *testing.T, tunnel *Tunnel, timeout int64) string {
+	t.Helper()
+	id, err := tunnel.Connect(context.Background(), timeout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// beat sends a heartbeat and shows the answer as "channel:version:status" with short names.
+func beat(t *testing.T, tunnel *Tunnel, id string, reports ...Report) ([]Report, string) {
+	t.Helper()
+	answer, err := tunnel.Heartbeat(context.Background(), id, reports)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var parts []string
+	for _, r := range answer {
+		parts = append(parts, fmt.Sprintf("%s:%d:%d", short(r.Channel), r.Version, r.Status))
+	}
+	return answer, strings.Join(parts, " ")
+}
+
+// short is b0 for the first base channel and s1 for shard 1.
+func short(id string) string {
+	var n uint64
+	if _, err := fmt.Sscanf(id, basePrefix+"%d", &n); err == nil {
+		return fmt.Sprint("b", n)
+	}
+	_, _ = fmt.Sscanf(id, streamPrefix+"%x", &n)
+	return fmt.Sprint("s", n)
+}
+
+func wantAnswer(t *testing.T, what, got, want string) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s: %q, want %q", what, got, want)
+	}
+}
+
+// consume reads a channel to its end and notes that.
+func consume(t *testing.T, w *world, tunnel *Tunnel, client, name string) {
+	t.Helper()
+	ctx := context.Background()
+	token, sequence, err := tunnel.GetCheckpoint(ctx, client, name)
+	for !token.Finished && err == nil {
+		var c Channel
+		var at Position
+		if c, at, err = tunnel.Read(ctx, client, name, token); err != nil {
+			break
+		}
+		_, next, end := w.read(name, c, at)
+		if token, err = tunnel.Passed(ctx, client, name, next, end); err == nil {
+			sequence++
+			err = tunnel.Checkpoint(ctx, client, name, token, sequence)
+		}
+	}
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+}
+
+func TestChannelsFollowTheBaseAndTheShards(t *testing.T) {
+	w := newWorld(2, 2)
+	tunnel := w.open(t, BaseAndStream)
+	a := connect(t, tunnel, 10)
+	_, got := beat(t, tunnel, a)
+	wantAnswer(t, "the base comes first", got, "b0:1:1 b1:1:1")
+	consume(t, w, tunnel, a, BaseID(0))
+	_, got = beat(t, tunnel, a)
+	wantAnswer(t, "half of the base", got, "b1:1:1")
+	consume(t, w, tunnel, a, BaseID(1))
+	_, got = beat(t, tunnel, a)
+	wantAnswer(t, "then the shards", got, "s1:1:1 s2:1:1")
+
+	w.shards = append(w.shards, Shard{3, []uint64{1}}, Shard{4, []uint64{1}}, Shard{5, []uint64{4, 2}})
+	w.ends[1], w.ends[2], w.ends[4] = 9, 9, 4
+	_, got = beat(t, tunnel, a)
+	wantAnswer(t, "the parent has not ended", got, "s1:1:1 s2:1:1")
+	consume(t, w, tunnel, a, StreamID(1))
+	_, got = beat(t, tunnel, a)
+	wantAnswer(t, "a split", got, "s2:1:1 s3:1:1 s4:1:1")
+	consume(t, w, tunnel, a, StreamID(4))
+	_, got = beat(t, tunnel, a)
+	wantAnswer(t, "one parent of a merge", got, "s2:1:1 s3:1:1")
+	consume(t, w, tunnel, a, StreamID(2))
+	_, got = beat(t, tunnel, a)
+	wantAnswer(t, "both parents", got, "s3:1:1 s5:1:1")
+
+	w.shards = []Shard{{3, nil}, {5, nil}} // the others are forgotten
+	_, got = beat(t, tunnel, a)
+	wantAnswer(t, "forgotten shards", got, "s3:1:1 s5:1:1")
+	if names := slices.Sorted(maps.Keys(w.rows)); len(names) != 4 {
+		t.Errorf("rows %v", names)
+	}
+}
+
+func TestAChannelThatIsForgottenBeforeItWasConsumedExpiresTheTunnel(t *testing.T) {
+	for what, lose := range map[string]func(*world){
+		"the shard":  func(w *world) { w.shards = []Shard{{2, nil}} },
+		"the stream": func(w *world) { w.gone = true },
+	} {
+		w := newWorld(0, 1)
+		tunnel := w.open(t, Stream)
+		a := connect(t, tunnel, 10)
+		beat(t, tunnel, a)
+		lose(w)
+		if _, err := tunnel.Heartbeat(context.Background(), a, nil); !errors.Is(err, ErrExpired) {
+			t.Errorf("%s: %v", what, err)
+		}
+		again := w.open(t, Stream)
+		if _, err := again.Connect(context.Background(), 10); !errors.Is(err, ErrExpired) {
+			t.Errorf("%s, opened again: %v", what, err)
+		}
+		if d, err := again.Describe(context.Background()); err != nil || d.Spec.Expired == "" {
+			t.Errorf("%s, described: %+v, %v", what, d, err)
+		}
+	}
+}
+
+func TestAClientThatMissesItsHeartbeatsLosesItsChannels(t *testing.T) {
+	w := newWorld(0, 2)
+	tunnel := w.open(t, Stream)
+	a, b := connect(t, tunnel, 10), connect(t, tunnel, 10)
+	first := min(a, b)
+	held, got := beat(t, tunnel, first)
+	wantAnswer(t, "the first", got, "s1:1:1")
+	second := max(a, b)
+	_, got = beat(t, tunnel, second)
+	wantAnswer(t, "the second", got, "s2:1:1")
+	w.now += 9_000
+	beat(t, tunnel, second, Report{StreamID(2), 1, Open})
+	w.now += 2_000
+	_, got = beat(t, tunnel, second, Report{StreamID(2), 1, Open})
+	wantAnswer(t, "after the first died", got, "s1:2:1 s2:1:1")
+	ctx := context.Background()
+	_, err := tunnel.Heartbeat(ctx, first, held)
+	_, _, readErr := tunnel.GetCheckpoint(ctx, first, StreamID(1))
+	if !errors.Is(err, ErrGone) || !errors.Is(readErr, ErrGone) {
+		t.Errorf("the dead client: %v, %v", err, readErr)
+	}
+	if err := tunnel.Shutdown(ctx, second); err != nil {
+		t.Error(err)
+	}
+	if _, err := tunnel.Heartbeat(ctx, second, nil); !errors.Is(err, ErrGone) {
+		t.Errorf("after shutdown: %v", err)
+	}
+	d, err := tunnel.Describe(ctx)
+	if err != nil || d.Channels[0].Status != "WAIT" || d.Channels[1].Client != "" {
+		t.Errorf("%+v, %v", d, err)
+	}
+}
+
+func TestChannelsMoveToANewClientOnlyWhenTheyAreGivenBack(t *testing.T) {
+	w := newWorld(0, 2)
+	tunnel := w.open(t, Stream)
+	a := connect(t, tunnel, 10)
+	beat(t, tunnel, a)
+	b := connect(t, tunnel, 10)
+	_, got := beat(t, tunnel, b)
+	wantAnswer(t, "the new client, early", got, "")
+	_, got = beat(t, tunnel, a, Report{StreamID(1), 1, Open}, Report{StreamID(2), 1, Open})
+	wantAnswer(t, "the old client", got, "s1:1:1 s2:2:2")
+	_, got = beat(t, tunnel, a, Report{StreamID(1), 1, Open}, Report{StreamID(2), 2, Closing})
+	wantAnswer(t, "while it closes", got, "s1:1:1 s2:2:2")
+	_, got = beat(t, tunnel, a, Report{StreamID(1), 1, Open}, Report{StreamID(2), 1, Closed})
+	wantAnswer(t, "a late message", got, "s1:1:1 s2:2:2")
+	_, got = beat(t, tunnel, a, Report{StreamID(1), 1, Open}, Report{StreamID(2), 3, Closed})
+	wantAnswer(t, "it has closed", got, "s1:1:1")
+	_, got = beat(t, tunnel, b)
+	wantAnswer(t, "the new client", got, "s2:4:1")
+	_, got = beat(t, tunnel, a, Report{StreamID(1), 2, Terminated})
+	wantAnswer(t, "what was not read to the end is not ended", got, "s1:3:1")
+}
+
+func TestCheckpointsAreRefusedUnlessTheyFollowTheLatest(t *testing.T) {
+	ctx := context.Background()
+	w := newWorld(0, 2)
+	tunnel := w.open(t, Stream)
+	a := connect(t, tunnel, 10)
+	beat(t, tunnel, a)
+	at := func(name string, n uint64) Token {
+		token, err := tunnel.Passed(ctx, a, name, Position{After: n, AsOf: int64(n)}, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return token
+	}
+	other := newWorld(0, 1)
+	foreign := other.open(t, Stream)
+	foreign.spec.Key = []byte("another")
+	stranger := connect(t, foreign, 10)
+	flipped := at(StreamID(1), 7)
+	flipped.Position = slices.Clone(flipped.Position)
+	flipped.Position[3] ^= 1
+	for _, c := range []struct {
+		what     string
+		client   string
+		token    Token
+		sequence int64
+		want     error
+	}{
+		{"the first", a, at(StreamID(1), 5), 1, nil},
+		{"the same again", a, at(StreamID(1), 5), 1, nil},
+		{"a number that is used", a, at(StreamID(1), 6), 1, ErrSequence},
+		{"a number that is ahead", a, at(StreamID(1), 6), 3, ErrSequence},
+		{"the next", a, at(StreamID(1), 8), 2, nil},
+		{"a step back", a, at(StreamID(1), 7), 3, ErrGone},
+		{"of another channel", a, at(StreamID(2), 9), 3, ErrInvalid},
+		{"changed", a, flipped, 3, ErrInvalid},
+		{"cut", a, Token{Position: at(StreamID(1), 9).Position[:20]}, 3, ErrInvalid},
+		{"empty", a, Token{}, 3, ErrInvalid},
+		{"the end that was not read", a, Token{Finished: true}, 3, ErrGone},
+		{"of a client of another tunnel", stranger, at(StreamID(1), 9), 3, ErrGone},
+		{"of no client", "", at(StreamID(1), 9), 3, ErrGone},
+		{"of nonsense", strings.Repeat("A", 10_000), at(StreamID(1), 9), 3, ErrGone},
+		{"the same position", a, at(StreamID(1), 8), 3, nil},
+		{"after all that", a, at(StreamID(1), 9), 4, nil},
+	} {
+		if err := tunnel.Checkpoint(ctx, c.client, StreamID(1), c.token, c.sequence); !errors.Is(err, c.want) || (err == nil) != (c.want == nil) {
+			t.Errorf("%s: %v, want %v", c.what, err, c.want)
+		}
+	}
+	if _, _, err := tunnel.Read(ctx, a, StreamID(1), at(StreamID(1), 8)); !errors.Is(err, ErrGone) {
+		t.Errorf("reading what was consumed: %v", err)
+	}
+	stored := w.stored
+	if err := tunnel.Checkpoint(ctx, a, StreamID(1), at(StreamID(1), 9), 5); err != nil || w.stored != stored {
+		t.Errorf("a checkpoint without progress: %v, %d writes", err, w.stored-stored)
+	}
+	w.failing = errors.New("disk full")
+	if err := tunnel.Checkpoint(ctx, a, StreamID(1), at(StreamID(1), 10), 6); err == nil {
+		t.Error("a checkpoint that was not written is acknowledged")
+	}
+	if err := tunnel.Checkpoint(ctx, a, StreamID(1), at(StreamID(1), 10), 6); err != nil {
+		t.Errorf("its repetition: %v", err)
+	}
+}
+
+func TestAClientGoesOnAfterARestart(t *testing.T) {
+	ctx := context.Background()
+	w := newWorld(0, 2)
+	tunnel := w.open(t, Stream)
+	a := connect(t, tunnel, 300)
+	held, _ := beat(t, tunnel, a)
+	tunnel = w.open(t, Stream)
+	b := connect(t, tunnel, 300)
+	_, got := beat(t, tunnel, b)
+	wantAnswer(t, "a new client waits", got, "")
+	if _, _, err := tunnel.GetCheckpoint(ctx, a, StreamID(1)); err != nil {
+		t.Errorf("the old client reads: %v", err)
+	}
+	_, got = beat(t, tunnel, a, held...)
+	wantAnswer(t, "the old client", got, "s1:1:1 s2:1:1")
+	w.now += mostGrace
+	_, got = beat(t, tunnel, a, held...)
+	wantAnswer(t, "the old client shares", got, "s1:1:1 s2:2:2")
+
+	tunnel = w.open(t, Stream)
+	b = connect(t, tunnel, 300)
+	w.now += mostGrace
+	_, got = beat(t, tunnel, b)
+	wantAnswer(t, "the old client does not come", got, "s1:1:1 s2:1:1")
+	_, got = beat(t, tunnel, a, held...)
+	wantAnswer(t, "it comes late", got, "")
+}
+
+func TestClientsAndMessagesAreBounded(t *testing.T) {
+	ctx := context.Background()
+	w := newWorld(0, 1)
+	tunnel := w.open(t, Stream)
+	for range MostClients {
+		connect(t, tunnel, 10)
+	}
+	if _, err := tunnel.Connect(ctx, 10); !errors.Is(err, ErrTooMany) {
+		t.Errorf("one more client: %v", err)
+	}
+	w.now += 11_000 // they are dead
+	a := connect(t, tunnel, 10)
+	for what, err := range map[string]error{
+		"many channels": second(tunnel.Heartbeat(ctx, a, make([]Report, MostReports+1))),
+		"a version":     second(tunnel.Heartbeat(ctx, a, []Report{{StreamID(1), mostVersion + 1, Open}})),
+		"below zero":    second(tunnel.Heartbeat(ctx, a, []Report{{StreamID(1), -1, Open}})),
+		"a timeout":     second(tunnel.Connect(ctx, MostTimeout+1)),
+		"none":          second(tunnel.Connect(ctx, -1)),
+	} {
+		if !errors.Is(err, ErrInvalid) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	cancelled, cancel := context.WithCancel(ctx)
+	cancel()
+	tunnel.lock <- struct{}{}
+	if _, err := tunnel.Connect(cancelled, 10); !errors.Is(err, context.Canceled) {
+		t.Errorf("a tunnel in use: %v", err)
+	}
+	tunnel.leave()
+	if err := tunnel.Delete(ctx, func([]string) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tunnel.Heartbeat(ctx, a, nil); !errors.Is(err, ErrInvalid) {
+		t.Errorf("a deleted tunnel: %v", err)
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+func TestStoredRowsOfOtherVersionsAreRefused(t *testing.T) {
+	for _, text := range []string{"", "{", `{"version":2}`, `{"version":0}`, `[]`, `{"version":1,"at":3}`} {
+		if _, err := DecodeChannel([]byte(text)); err == nil {
+			t.Errorf("channel %s is accepted", text)
+		}
+		if _, err := DecodeSpec([]byte(text)); err == nil && !strings.Contains(text, "at") {
+			t.Errorf("tunnel %s is accepted", text)
+		}
+	}
+}
+
+// worker is a client as the SDK's: it reads its channels, reports, and obeys.
+type worker struct {
+	id    string
+	holds map[string]*holding
+}
+
+type holding struct {
+	report   Report
+	token    Token
+	sequence int64
+	read     bool
+}
+
+// TestNothingIsLostWhateverHappens lets random workers consume a tunnel while shards split and
+// merge, answers are lost, workers die and the server restarts. Each number of each channel is
+// delivered, in order, and none after a checkpoint behind it.
+func TestNothingIsLostWhateverHappens(t *testing.T) {
+	for range 150 {
+		seed := rand.Uint64()
+		g := &game{t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 0)), w: newWorld(3, 2), delivered: map[string]uint64{}, noted: map[string]uint64{}}
+		g.play()
+	}
+}
+
+type game struct {
+	t         *testing.T
+	seed      uint64
+	rng       *rand.Rand
+	w         *world
+	tunnel    *Tunnel
+	workers   []*worker
+	delivered map[string]uint64 // by channel
+	noted     map[string]uint64 // checkpoints
+}
+
+func (g *game) play() {
+	g.tunnel = g.w.open(g.t, BaseAndStream)
+	nextShard := uint64(3)
+	for step := range 4000 {
+		if len(g.workers) == 0 || len(g.workers) < 4 && g.rng.IntN(100) == 0 {
+			if id, err := g.tunnel.Connect(context.Background(), 5); err == nil {
+				g.workers = append(g.workers, &worker{id, map[string]*holding{}})
+			}
+		}
+		i := g.rng.IntN(len(g.workers))
+		switch n := g.rng.IntN(1000); {
+		case n < 5 && step < 3000:
+			g.workers = slices.Delete(g.workers, i, i+1) // it dies
+		case n < 8 && step < 3000:
+			g.tunnel = g.w.open(g.t, BaseAndStream)
+		case n < 20 && len(g.w.shards) < 12:
+			nextShard = g.split(nextShard)
+		case n < 60:
+			g.w.now += int64(g.rng.IntN(1500))
+		case n < 300:
+			g.heartbeat(i)
+		default:
+			g.step(g.workers[i])
+		}
+	}
+	for !g.finished() { // all in turn
+		g.w.now += 100
+		if g.w.now > 4_000_000 {
+			g.t.Fatalf("seed %d: never ends: %v", g.seed, g.delivered)
+		}
+		if len(g.workers) == 0 {
+			g.workers = append(g.workers, &worker{connect(g.t, g.tunnel, 5), map[string]*holding{}})
+		}
+		for i := len(g.workers) - 1; i >= 0; i-- {
+			w := g.workers[i]
+			for range 30 {
+				g.step(w)
+			}
+			g.heartbeat(i)
+		}
+	}
+}
+
+// split ends one or two shards that nothing follows yet.
+func (g *game) split(next uint64) uint64 {
+	var open []uint64
+	for _, s := range g.w.shards {
+		if g.w.ends[s.ID] == 0 {
+			open = append(open, s.ID)
+		}
+	}
+	parents := []uint64{open[g.rng.IntN(len(open))]}
+	children := 2
+	if other := open[g.rng.IntN(len(open))]; other != parents[0] {
+		parents, children = append(parents, other), 1
+	}
+	for _, p := range parents {
+		g.w.ends[p] = uint64(50 + g.rng.IntN(10))
+	}
+	for range children {
+		g.w.shards = append(g.w.shards, Shard{next, parents})
+		next++
+	}
+	return next
+}
+
+// finished reports whether all that there is was delivered.
+func (g *game) finished() bool {
+	for _, s := range g.w.shards {
+		last := g.w.ends[s.ID]
+		if g.delivered[StreamID(s.ID)] < max(last, 50) {
+			return false
+		}
+	}
+	return true
+}
+
+// step lets a worker read a page, or write a checkpoint.
+func (g *game) step(w *worker) {
+	for _, name := range slices.Sorted(maps.Keys(w.holds)) {
+		h := w.holds[name]
+		if h.report.Status != Open || g.rng.IntN(3) == 0 {
+			continue
+		}
+		g.use(w, name, h)
+		return
+	}
+}
+
+func (g *game) use(w *worker, name string, h *holding) {
+	ctx := context.Background()
+	var err error
+	switch {
+	case !h.read:
+		h.token, h.sequence, err = g.tunnel.GetCheckpoint(ctx, w.id, name)
+		h.read = err == nil
+	case g.rng.IntN(4) == 0 && h.token.Position != nil:
+		if err = g.tunnel.Checkpoint(ctx, w.id, name, h.token, h.sequence+1); err == nil {
+			h.sequence++
+			at, _ := g.tunnel.spec.position(name, h.token.Position)
+			g.noted[name] = max(g.noted[name], at.After)
+		} else if errors.Is(err, ErrSequence) {
+			_, h.sequence, err = g.tunnel.GetCheckpoint(ctx, w.id, name)
+		}
+	case h.token.Finished:
+		if g.rng.IntN(2) == 0 { // the SDK may report the end without a checkpoint
+			err = g.tunnel.Checkpoint(ctx, w.id, name, h.token, h.sequence+1)
+		}
+		h.report = Report{name, h.report.Version + 1, Terminated}
+	default:
+		err = g.read(w, name, h)
+	}
+	if err != nil { // the channel closes, and says so
+		h.report = Report{name, h.report.Version + 1, Closed}
+	}
+}
+
+func (g *game) read(w *worker, name string, h *holding) error {
+	ctx := context.Background()
+	c, at, err := g.tunnel.Read(ctx, w.id, name, h.token)
+	if err != nil {
+		return err
+	}
+	for _, p := range c.Parents {
+		if g.delivered[StreamID(p)] < g.w.ends[p] {
+			g.t.Fatalf("seed %d: shard %d is read before its parent %d", g.seed, c.Shard, p)
+		}
+	}
+	numbers, next, end := g.w.read(name, c, at)
+	if h.token, err = g.tunnel.Passed(ctx, w.id, name, next, end); err != nil {
+		return err
+	}
+	for _, n := range numbers {
+		if n > g.delivered[name]+1 || n <= g.noted[name] {
+			g.t.Fatalf("seed %d: %s delivers %d after %d, checkpoint %d", g.seed, name, n, g.delivered[name], g.noted[name])
+		}
+		g.delivered[name] = max(g.delivered[name], n)
+	}
+	return nil
+}
+
+// heartbeat sends the i-th worker's heartbeat; its answer may be lost. A worker that is refused ends.
+func (g *game) heartbeat(i int) {
+	w := g.workers[i]
+	var reports []Report
+	for _, name := range slices.Sorted(maps.Keys(w.holds)) {
+		reports = append(reports, w.holds[name].report)
+	}
+	answer, err := g.tunnel.Heartbeat(context.Background(), w.id, reports)
+	if err != nil {
+		if !errors.Is(err, ErrGone) {
+			g.t.Fatalf("seed %d: %v", g.seed, err)
+		}
+		g.workers = slices.Delete(g.workers, i, i+1)
+		return
+	}
+	if g.rng.IntN(10) == 0 {
+		return
+	}
+	holds := map[string]*holding{}
+	for _, r := range answer {
+		h := w.holds[r.Channel]
+		switch {
+		case h == nil || r.Version > h.report.Version && r.Status == Open:
+			h = &holding{report: r}
+		case r.Version >= h.report.Version && r.Status == Closing:
+			h.report = Report{r.Channel, r.Version + 1, Closed}
+		}
+		holds[r.Channel] = h
+	}
+	w.holds = holds
+}
