@@ -19,10 +19,11 @@ import (
 
 // node runs client.js against one server.
 type node struct {
-	t      *testing.T
-	dir    string // a copy of this directory, with its packages installed
-	server *endpoint.Server
-	client *ots.TableStoreClient // of the other SDK
+	t       *testing.T
+	dir     string // a copy of this directory, with its packages installed
+	command *endpoint.Command
+	server  *endpoint.Server
+	client  *ots.TableStoreClient // of the other SDK
 }
 
 // start starts a server and installs the Node.js SDK beside a copy of the
@@ -46,9 +47,9 @@ func start(t *testing.T) *node {
 			t.Logf("the server printed:\n%s", server.Log())
 		}
 	})
-	n := &node{t: t, dir: t.TempDir(), server: server,
+	n := &node{t: t, dir: t.TempDir(), command: command, server: server,
 		client: ots.NewClient(server.URL, endpoint.Instance, endpoint.KeyID, endpoint.KeySecret)}
-	for _, name := range []string{"package.json", "package-lock.json", "client.js"} {
+	for _, name := range []string{"package.json", "package-lock.json", "client.js", "orders.test.js"} {
 		content, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
@@ -261,6 +262,17 @@ func TestTheSDKForNodeAndTheOneForGoReadWhatTheOtherWrote(t *testing.T) {
 		if !strings.Contains(refusals[what], code) {
 			t.Errorf("%s: got %q; want %s", what, refusals[what], code)
 		}
+	}
+}
+
+// TestAProgramIsTestedInMemory runs the example of docs/testing.md by Node's test runner.
+func TestAProgramIsTestedInMemory(t *testing.T) {
+	n := start(t)
+	cmd := exec.Command("node", "--test", "orders.test.js")
+	cmd.Dir = n.dir
+	cmd.Env = append(os.Environ(), "FLAGSTONE="+n.command.Path())
+	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "# pass 2") {
+		t.Errorf("node --test: %v\n%s", err, out)
 	}
 }
 

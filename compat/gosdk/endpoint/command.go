@@ -61,6 +61,9 @@ func Build() (*Command, error) {
 	return c, nil
 }
 
+// Path is the file of the command.
+func (c *Command) Path() string { return c.path }
+
 // Remove deletes the built command.
 func (c *Command) Remove() error { return os.RemoveAll(filepath.Dir(c.path)) }
 
