@@ -15,6 +15,7 @@ const (
 	markerKind = "flagstone-backups"
 	plain      = "plain" // the text of the marker of a repository that is not encrypted
 	nameLayout = "20060102T150405.000Z"
+	nameLength = len(nameLayout) + 9
 )
 
 // backupName matches the name of a backup: when it was begun, in UTC, and four random bytes.
@@ -48,34 +49,49 @@ func Open(ctx context.Context, repo Repository, unsealer Unsealer) (*Archive, er
 		return nil, fmt.Errorf("%w: it has no object %q", ErrNotRepository, markerName)
 	case err != nil:
 		return nil, err
-	case kind == plain:
-		unsealer = nil // an identity too many does no harm
-	case unsealer == nil:
+	case kind == plain && unsealer != nil: // anything that writes to the repository can replace the marker
+		return nil, fmt.Errorf("%w: its marker says that it is not encrypted, and an identity was given; leave out --identity if it never was encrypted", ErrNotRepository)
+	case kind != plain && unsealer == nil:
 		return nil, fmt.Errorf("%w: it is encrypted, and no identity was given", ErrNotRepository)
 	}
 	return &Archive{repo, unsealer}, nil
 }
 
+// kindOf returns the text of the marker of a repository.
+func kindOf(sealer Sealer) string {
+	if sealer == nil {
+		return plain
+	}
+	return sealer.Name()
+}
+
 // prepare makes the marker of an empty repository, or compares the one that is there.
 func prepare(ctx context.Context, repo Repository, sealer Sealer) error {
-	want := plain
-	if sealer != nil {
-		want = sealer.Name()
+	err := checkMarker(ctx, repo, sealer)
+	if !isMissing(err) {
+		return err
 	}
+	foreign, err := firstObject(ctx, repo)
+	if err != nil {
+		return err
+	}
+	if foreign == "" {
+		if err := putText(ctx, repo, markerName, markerKind, kindOf(sealer)+"\n"); err != nil {
+			return err
+		}
+	}
+	// Another create may have made, or replaced, the marker meanwhile.
+	if err = checkMarker(ctx, repo, sealer); isMissing(err) {
+		return fmt.Errorf("%w: it has %q, but no object %q", ErrNotRepository, foreign, markerName)
+	}
+	return err
+}
+
+// checkMarker compares the marker of a repository with what a create does. An error of a missing one matches
+// fs.ErrNotExist.
+func checkMarker(ctx context.Context, repo Repository, sealer Sealer) error {
+	want := kindOf(sealer)
 	kind, err := readMarker(ctx, repo)
-	if isMissing(err) {
-		foreign, failed := firstObject(ctx, repo)
-		if failed != nil {
-			return failed
-		}
-		if foreign == "" {
-			return putText(ctx, repo, markerName, markerKind, want+"\n")
-		}
-		// Another create may have made it meanwhile.
-		if kind, err = readMarker(ctx, repo); isMissing(err) {
-			return fmt.Errorf("%w: it has %q, but no object %q", ErrNotRepository, foreign, markerName)
-		}
-	}
 	switch {
 	case err != nil:
 		return err
@@ -106,13 +122,37 @@ func readMarker(ctx context.Context, repo Repository) (kind string, err error) {
 }
 
 // Names returns the names of the backups, oldest first.
-func (a *Archive) Names(ctx context.Context) ([]string, error) { return backupNames(ctx, a.repo) }
-
-func backupNames(ctx context.Context, repo Repository) ([]string, error) {
-	list, err := names(ctx, repo, backupsPrefix)
-	list = slices.DeleteFunc(list, func(name string) bool { return !backupName.MatchString(name) })
-	slices.Sort(list)
+func (a *Archive) Names(ctx context.Context) ([]string, error) {
+	list, _, err := listBackups(ctx, a.repo, nil)
 	return list, err
+}
+
+// listBackups returns the names of the backups, oldest first, and of descriptions that do not count. between, if not
+// nil, is called after the descriptions were listed, and before what takes their standing away: see doc.go.
+func listBackups(ctx context.Context, repo Repository, between func() error) (list, abandoned []string, err error) {
+	list, err = names(ctx, repo, backupsPrefix)
+	if err == nil && between != nil {
+		err = between()
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	dead, err := names(ctx, repo, abandonedPrefix)
+	if err != nil {
+		return nil, nil, err
+	}
+	isDead := map[string]bool{}
+	for _, name := range dead {
+		isDead[name] = true
+	}
+	list = slices.DeleteFunc(list, func(name string) bool {
+		if isDead[name] {
+			abandoned = append(abandoned, name)
+		}
+		return isDead[name] || !backupName.MatchString(name)
+	})
+	slices.Sort(list)
+	return list, abandoned, nil
 }
 
 // Find returns the name of a backup, which may be shortened as long as one is meant; "" is the newest. Errors match
@@ -148,7 +188,8 @@ type Info struct {
 	AddedBytes    int64 `json:"added_bytes"` // of those that the repository did not have before
 }
 
-// Info reads the description of a backup. Errors match ErrDamaged, or are those of the repository.
+// Info reads the description of a backup, by its name as Names or Find returns it. Errors match ErrDamaged or
+// ErrIdentity, or are those of the repository: fs.ErrNotExist, if the backup was pruned.
 func (a *Archive) Info(ctx context.Context, name string) (Info, error) {
 	d, err := a.description(ctx, name)
 	if err != nil {

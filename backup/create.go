@@ -40,8 +40,9 @@ type Progress struct {
 
 // Create makes a backup of the checkpoint of a store in dir, and of those in directories of it. fsys is that of the
 // machine if nil. It makes the repository if there is none. Files that the repository has already are not read.
-// Each file is compared with what the manifest says of it. After an error the repository has no new backup, unless
-// only the end could not be noted; what was put stays for the next Create, until Archive.Prune deletes it.
+// Each file is compared with what the manifest says of it. After an error the repository has no new backup, or a
+// whole one whose end could not be noted, or that a prune met; what was put stays for the next Create, until
+// Archive.Prune deletes it.
 func Create(ctx context.Context, repo Repository, fsys vfs.FS, dir string, opts CreateOptions) (Info, error) {
 	if opts.Clock == nil {
 		opts.Clock = clock.System()
@@ -54,18 +55,16 @@ func Create(ctx context.Context, repo Repository, fsys vfs.FS, dir string, opts 
 	if err := prepare(ctx, repo, opts.Sealer); err != nil {
 		return Info{}, err
 	}
-	now := opts.Clock.NowMillis()
-	c := creator{
-		repo: repo, fs: fsys, opts: opts, buffer: vfs.AlignedBuffer(chunk),
-		d: &description{name: newName(now), createdMillis: now, entries: entries},
-	}
+	c := creator{repo: repo, fs: fsys, opts: opts, buffer: vfs.AlignedBuffer(chunk)}
 	if opts.BytesPerSecond > 0 {
 		c.limiter = rate.NewLimiter(rate.Limit(opts.BytesPerSecond), chunk)
 		if err := c.limiter.WaitN(ctx, chunk); err != nil { // the first chunk is not for free
 			return Info{}, err
 		}
 	}
-	c.notice = notice{repo, c.d.name, now}
+	now := opts.Clock.NowMillis() // after the first wait
+	c.d = &description{name: newName(now), createdMillis: now, entries: entries}
+	c.notice = notice{repo, c.d.name, now, now}
 	if err := c.notice.put(ctx); err != nil {
 		return Info{}, err
 	}
@@ -90,8 +89,11 @@ type creator struct {
 }
 
 func (c *creator) create(ctx context.Context) error {
-	missing, err := c.reuse(ctx)
+	missing, reused, err := c.reuse(ctx)
 	if err != nil {
+		return err
+	}
+	if err := c.repo.Sync(ctx, append(reused, markerName)); err != nil {
 		return err
 	}
 	for _, e := range missing {
@@ -99,7 +101,7 @@ func (c *creator) create(ctx context.Context) error {
 		c.done.AllBytes += e.size
 	}
 	for _, e := range missing {
-		if err := c.notice.renew(ctx, c.opts.Clock.NowMillis()); err != nil {
+		if err := c.wait(ctx, 0); err != nil {
 			return err
 		}
 		if err := c.put(ctx, e); err != nil {
@@ -112,11 +114,12 @@ func (c *creator) create(ctx context.Context) error {
 	return c.publish(ctx)
 }
 
-// reuse gives the entries the names of objects that are there, and returns the others, with names of objects to come.
-func (c *creator) reuse(ctx context.Context) (missing []*entry, err error) {
+// reuse gives the entries the names of objects that are there, which it returns, and the others names of objects to
+// come.
+func (c *creator) reuse(ctx context.Context) (missing []*entry, reused []string, err error) {
 	spared, err := planned(ctx, c.repo) // before objects are listed: see doc.go
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	wanted := map[string][]*entry{}
 	for i := range c.d.entries {
@@ -133,6 +136,7 @@ func (c *creator) reuse(ctx context.Context) (missing []*entry, err error) {
 			e.suffix = suffix
 		}
 		delete(wanted, identity)
+		reused = append(reused, name)
 		return nil
 	})
 	for i := range c.d.entries {
@@ -147,7 +151,7 @@ func (c *creator) reuse(ctx context.Context) (missing []*entry, err error) {
 			same.suffix = e.suffix
 		}
 	}
-	return missing, err
+	return missing, reused, err
 }
 
 // whole compares the size of an object with that of the file, as far as encryption allows.
@@ -165,16 +169,16 @@ func (c *creator) put(ctx context.Context, e *entry) error {
 
 // copy copies a file to w, and compares it with what is known of it.
 func (c *creator) copy(ctx context.Context, e *entry, w io.Writer) (err error) {
-	f, err := c.fs.Open(e.from, vfs.OpenOptions{Sequential: true, Sparing: true})
+	f, err := c.fs.Open(e.source.name, vfs.OpenOptions{Sequential: true, Sparing: true})
 	if isMissing(err) {
-		return fmt.Errorf("%w: %s has gone, as it does when its server stops: %w", ErrSource, e.from, err)
+		return fmt.Errorf("%w: %s has gone, as it does when its server stops: %w", ErrSource, e.source.name, err)
 	}
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	if size, err := f.Size(); err != nil || size != e.size {
-		return errors.Join(err, fmt.Errorf("%w: %s has %d bytes, want %d", ErrSource, e.from, size, e.size))
+		return errors.Join(err, fmt.Errorf("%w: %s has %d bytes, want %d", ErrSource, e.source.name, size, e.size))
 	}
 	sum := xxhash.New()
 	for off := int64(0); off < e.size; off += chunk {
@@ -183,7 +187,7 @@ func (c *creator) copy(ctx context.Context, e *entry, w io.Writer) (err error) {
 			return err
 		}
 		if got, err := f.ReadAt(c.buffer, off); got < n {
-			return fmt.Errorf("%w: read %s at offset %d: %w", ErrSource, e.from, off, err)
+			return fmt.Errorf("%w: read %s at offset %d: %w", ErrSource, e.source.name, off, err)
 		}
 		_, _ = sum.Write(c.buffer[:n]) // never fails
 		if _, err := w.Write(c.buffer[:n]); err != nil {
@@ -193,44 +197,51 @@ func (c *creator) copy(ctx context.Context, e *entry, w io.Writer) (err error) {
 		c.report()
 	}
 	if e.kind == tableFile && sum.Sum64() != e.sum {
-		return fmt.Errorf("%w: %s does not fit the checksum in the manifest; run 'flagstone check'", ErrSource, e.from)
+		return fmt.Errorf("%w: %s does not fit the checksum in the manifest; run 'flagstone check'", ErrSource, e.source.name)
 	}
 	if e.kind == valueFile {
-		return c.verifyValues(ctx, e)
+		return c.verifyValues(ctx, e, sum.Sum64())
 	}
 	return nil
 }
 
 // verifyValues reads a value file once more and verifies each of its values: the manifest has no checksum of all
-// its bytes.
-func (c *creator) verifyValues(ctx context.Context, e *entry) error {
-	f, err := c.fs.Open(e.from, vfs.OpenOptions{Sequential: true})
+// its bytes. What was verified must have the checksum of what was copied.
+func (c *creator) verifyValues(ctx context.Context, e *entry, copied uint64) error {
+	f, err := c.fs.Open(e.source.name, vfs.OpenOptions{Sequential: true})
 	if err != nil {
 		return err
 	}
-	r, err := valuefile.Open(f, valuefile.ReaderOptions{FileName: e.from, Want: e.value})
+	r, err := valuefile.Open(f, valuefile.ReaderOptions{FileName: e.source.name, Want: e.source.value})
 	if err != nil {
 		return errors.Join(fmt.Errorf("%w: %w", ErrSource, err), f.Close())
 	}
-	mean := e.size / int64(max(e.value.Values, 1))
-	err = r.Verify(func() error { return c.wait(ctx, mean) })
-	if err != nil && ctx.Err() == nil {
+	mean := e.size / int64(max(e.source.value.Values, 1))
+	var stopped error
+	verified, err := r.Verify(func() error {
+		stopped = c.wait(ctx, mean)
+		return stopped
+	})
+	if err == nil && verified != copied {
+		err = fmt.Errorf("%s was read twice, with different bytes", e.source.name)
+	}
+	if err != nil && stopped == nil {
 		err = fmt.Errorf("%w: %w", ErrSource, err)
 	}
 	return errors.Join(err, r.Close())
 }
 
-// wait waits until n bytes more may be read.
+// wait waits until n bytes more may be read. It shows prunes that the create lives.
 func (c *creator) wait(ctx context.Context, n int64) error {
-	if c.limiter == nil {
-		return ctx.Err()
-	}
-	for ; n > 0; n -= chunk {
+	for ; c.limiter != nil && n > 0; n -= chunk {
 		if err := c.limiter.WaitN(ctx, int(min(n, chunk))); err != nil {
 			return err
 		}
 	}
-	return nil
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return c.notice.renew(ctx, c.opts.Clock.NowMillis())
 }
 
 func (c *creator) report() {
@@ -239,17 +250,20 @@ func (c *creator) report() {
 	}
 }
 
-// publish makes the backup exist, unless a prune has taken the create for abandoned.
+// publish makes the backup exist. It returns an error if a prune takes the create for dead: then that prune, and not
+// this create, decides whether the backup counts.
 func (c *creator) publish(ctx context.Context) error {
 	content, err := c.d.encode()
 	if err != nil {
 		return err
 	}
+	if err := checkMarker(ctx, c.repo, c.opts.Sealer); err != nil { // of two first creates, the other one may have won
+		return err
+	}
 	if err := c.notice.check(ctx); err != nil { // spares what follows; the second look decides
 		return err
 	}
-	name := backupsPrefix + c.d.name
-	err = c.repo.Put(ctx, name, func(w io.Writer) error {
+	err = c.repo.Put(ctx, backupsPrefix+c.d.name, func(w io.Writer) error {
 		if c.opts.Sealer == nil {
 			_, err := w.Write(content)
 			return err
@@ -265,9 +279,6 @@ func (c *creator) publish(ctx context.Context) error {
 	})
 	if err == nil {
 		err = c.notice.check(ctx)
-	}
-	if err != nil { // it may be there, and a prune may have deleted what it needs
-		err = errors.Join(err, c.repo.Delete(context.WithoutCancel(ctx), name))
 	}
 	return err
 }

@@ -8,7 +8,7 @@
 //	object.go       a file of a backup, as the repository keeps it
 //	description.go  which files a backup has
 //	create.go       makes a backup
-//	unfinished.go   what a create announces, so that a prune spares it
+//	unfinished.go   the notice of a create, so that a prune spares what it uses
 //	verify.go       reads everything and compares checksums
 //	prune.go        deletes backups, and then objects that no backup refers to
 //	restore.go      makes a directory of a backup
@@ -30,13 +30,37 @@
 //
 //   - The name of an object ends in random bytes, so a name that was deleted never comes back.
 //   - A create puts a notice, then lists the plans of prunes, then the objects. It uses no object that a plan names.
-//     It deletes the notice after it has put the description, and the backup counts only if the notice was still there
-//     then.
+//     It deletes the notice after it has put the description.
 //   - A prune puts its plan before it looks for notices and, after that, for new backups. It deletes objects only if it
-//     finds neither, or only notices that it has deleted itself because they are old.
+//     finds neither.
 //
 // If a create has read the plans before the plan was put, its notice was there before. So the prune finds the
-// notice, or the create has ended and the prune finds the backup. Or a prune has deleted the notice as old: then
-// that prune looks for backups later, and either it finds this one, or the create does not find its notice and
-// takes the backup back.
+// notice, or the create has ended and the prune finds the backup.
+//
+// # Dead creates
+//
+// A create that is killed leaves its notice. When that is old, a prune settles, once and for all, whether the backup
+// counts:
+//
+//   - The prune puts a doubt, which is its own. Then it looks for the description.
+//   - If there is none, it puts the name of the backup below abandoned, where it stays for ever. A description of that
+//     name does not count.
+//   - It deletes the notice, and then the doubt.
+//
+// A create that has put its description looks for doubts first, and then for the first object of its notice. It reports
+// success only if it finds no doubt, and finds that object. It never takes its description back.
+//
+// A backup that was reported counts: if it is abandoned, a prune has put its doubt before the description was there. So
+// the create found the doubt; or the doubt had gone, and the notice before it.
+//
+// A backup that counts is whole, also if its create died or failed. A prune deletes objects beside that create only if
+// it finds no notice of it. Then some prune has deleted the notice. Either that prune has put the name below
+// abandoned before; or it has seen the description, and so does the one that deletes objects, which looks for backups
+// after it looked for notices.
+//
+// A backup counts as one to keep, so that older ones may go, only if it will count later, too. A prune lists
+// descriptions, then notices, then doubts, then what is abandoned. A backup that is yet to be abandoned was put after
+// the doubt, and the doubt stays until it is abandoned. So the prune finds the doubt, or what followed it. This alone
+// needs time: doubts of dead prunes are deleted when they are as old as notices of dead creates. A prune must not stand
+// still for so long between its doubt and what follows.
 package backup

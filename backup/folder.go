@@ -8,17 +8,20 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
+	"github.com/flagstone-db/flagstone/internal/clock"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
 // Folder is a Repository in a folder. An object is a file, which is written under another name in the folder partial,
-// synced and renamed.
+// synced and renamed. Symbolic links below the folder are refused.
 type Folder struct {
-	fs  vfs.FS
-	dir string
+	fs    vfs.FS
+	dir   string
+	clock clock.Clock
 
 	mu   sync.Mutex
 	made map[string]bool // directories that this process has made, or found, and made durable
@@ -27,7 +30,7 @@ type Folder struct {
 // NewFolder returns the repository in a folder, which Put makes if it does not exist. fsys is that of the machine
 // if nil.
 func NewFolder(fsys vfs.FS, dir string) *Folder {
-	return &Folder{fs: orMachine(fsys), dir: dir, made: map[string]bool{}}
+	return &Folder{fs: orMachine(fsys), dir: dir, clock: clock.System(), made: map[string]bool{}}
 }
 
 // orMachine returns the file system of the machine in place of none.
@@ -38,14 +41,23 @@ func orMachine(fsys vfs.FS) vfs.FS {
 	return fsys
 }
 
-// path returns the file of an object.
+// path returns the file of an object. No directory on the way to it is a link to elsewhere.
 func (r *Folder) path(name string) (string, error) {
-	local := filepath.FromSlash(name)
-	if !filepath.IsLocal(local) {
+	if !filepath.IsLocal(filepath.FromSlash(name)) {
 		return "", fmt.Errorf("backup: %q is no name of an object", name)
 	}
-	return filepath.Join(r.dir, local), nil
+	for i, c := range name {
+		if c != '/' {
+			continue
+		}
+		if _, err := r.fs.Lstat(r.local(name[:i])); ignoreMissing(err) != nil {
+			return "", fmt.Errorf("backup: below a repository: %w", err)
+		}
+	}
+	return r.local(name), nil
 }
+
+func (r *Folder) local(name string) string { return filepath.Join(r.dir, filepath.FromSlash(name)) }
 
 // Put implements Repository.
 func (r *Folder) Put(ctx context.Context, name string, write func(io.Writer) error) error {
@@ -53,7 +65,10 @@ func (r *Folder) Put(ctx context.Context, name string, write func(io.Writer) err
 	if err != nil {
 		return err
 	}
-	temp := filepath.Join(r.dir, partialPrefix, rand.Text())
+	temp, err := r.path(partialPrefix + dated(rand.Text(), r.clock.NowMillis()))
+	if err != nil {
+		return err
+	}
 	for _, dir := range []string{filepath.Dir(temp), filepath.Dir(file)} {
 		if err := r.makeDir(dir); err != nil {
 			return err
@@ -124,8 +139,11 @@ func (r *Folder) Get(_ context.Context, name string) (io.ReadCloser, error) {
 
 // List implements Repository.
 func (r *Folder) List(ctx context.Context, prefix string, each func(name string, size int64) error) error {
-	dir, _ := filepath.Split(filepath.FromSlash(prefix))
-	return r.walk(ctx, filepath.ToSlash(dir), func(name string, size int64) error {
+	within := prefix[:strings.LastIndexByte(prefix, '/')+1]
+	if _, err := r.path(within + "x"); err != nil {
+		return err
+	}
+	return r.walk(ctx, within, func(name string, size int64) error {
 		if !strings.HasPrefix(name, prefix) {
 			return nil
 		}
@@ -138,7 +156,7 @@ func (r *Folder) walk(ctx context.Context, within string, each func(name string,
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	list, err := r.fs.List(filepath.Join(r.dir, filepath.FromSlash(within)))
+	list, err := r.fs.List(r.local(within))
 	if isMissing(err) {
 		return nil
 	}
@@ -147,11 +165,11 @@ func (r *Folder) walk(ctx context.Context, within string, each func(name string,
 	}
 	for _, entry := range list {
 		name := within + entry
-		info, err := r.fs.Stat(filepath.Join(r.dir, filepath.FromSlash(name)))
+		info, err := r.fs.Lstat(r.local(name))
 		switch {
 		case isMissing(err): // deleted meanwhile
 		case err != nil:
-			return err
+			return fmt.Errorf("backup: below a repository: %w", err)
 		case info.Dir:
 			err = r.walk(ctx, name+"/", each)
 		default:
@@ -164,21 +182,37 @@ func (r *Folder) walk(ctx context.Context, within string, each func(name string,
 	return nil
 }
 
+// Sync implements Repository. It syncs each directory once.
+func (r *Folder) Sync(_ context.Context, names []string) error {
+	var dirs []string
+	for _, name := range names {
+		file, err := r.path(name)
+		if err != nil {
+			return err
+		}
+		dirs = append(dirs, filepath.Dir(file))
+	}
+	slices.Sort(dirs)
+	for _, dir := range slices.Compact(dirs) {
+		if err := errors.Join(r.makeDir(dir), r.fs.SyncDir(dir)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Delete implements Repository. The folder is synced, so that an object is not gone after a power cut while the
-// description that was deleted before it is back.
+// description that was deleted before it is back. That is so also if the file has gone: the process that removed it
+// may have died before its sync.
 func (r *Folder) Delete(_ context.Context, name string) error {
 	file, err := r.path(name)
 	if err != nil {
 		return err
 	}
-	err = r.fs.Remove(file)
-	if isMissing(err) {
-		return nil
-	}
-	if err != nil {
+	if err := ignoreMissing(r.fs.Remove(file)); err != nil {
 		return err
 	}
-	return r.fs.SyncDir(filepath.Dir(file))
+	return ignoreMissing(r.fs.SyncDir(filepath.Dir(file)))
 }
 
 func ignoreMissing(err error) error {

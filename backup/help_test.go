@@ -119,7 +119,11 @@ func (r *rig) checkpoint() string {
 	return dir
 }
 
-func (r *rig) repo() *Folder { return NewFolder(r.fs, "/repo") }
+func (r *rig) repo() *Folder {
+	repo := NewFolder(r.fs, "/repo")
+	repo.clock = r.clock
+	return repo
+}
 
 func (r *rig) options() CreateOptions {
 	r.clock.Advance(time.Second)
@@ -224,7 +228,7 @@ func (r *rig) prune(a *Archive, keep int) PruneReport {
 	return report
 }
 
-// tidy fails the test if the repository has more than its backups need.
+// tidy fails the test if the repository has more than its backups need, and the names of those that do not count.
 func (r *rig) tidy(a *Archive) {
 	r.t.Helper()
 	backups, err := a.Names(r.ctx)
@@ -232,7 +236,7 @@ func (r *rig) tidy(a *Archive) {
 	used, err := a.used(r.ctx, backups)
 	r.ok(err)
 	r.ok(a.repo.List(r.ctx, "", func(name string, _ int64) error {
-		if name != markerName && !used[name] && !strings.HasPrefix(name, backupsPrefix) {
+		if name != markerName && !used[name] && !strings.HasPrefix(name, backupsPrefix) && !strings.HasPrefix(name, abandonedPrefix) {
 			r.t.Errorf("%s is left", name)
 		}
 		return nil
@@ -332,6 +336,10 @@ func (s *stepped) Get(ctx context.Context, name string) (object io.ReadCloser, e
 
 func (s *stepped) List(ctx context.Context, prefix string, each func(string, int64) error) error {
 	return s.step(func() error { return s.Repository.List(ctx, prefix, each) })
+}
+
+func (s *stepped) Sync(ctx context.Context, names []string) error {
+	return s.step(func() error { return s.Repository.Sync(ctx, names) })
 }
 
 func (s *stepped) Delete(ctx context.Context, name string) error {

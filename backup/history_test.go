@@ -158,11 +158,14 @@ func TestDamageIsRefusedByName(t *testing.T) {
 		for object, names := range users {
 			content, err := r.fs.ReadFile(objectFile(object))
 			r.ok(err)
-			damages := [][]byte{nil, content[:len(content)-1], content[:r.rand.IntN(len(content))], append(slices.Clone(content), 0), {}}
+			damages := [][]byte{content[:len(content)-1], content[:r.rand.IntN(len(content))], append(slices.Clone(content), 0), {}}
 			for _, at := range []int{0, len(content) - 1, len(content) / 2, r.rand.IntN(len(content)), r.rand.IntN(len(content))} {
 				flipped := slices.Clone(content)
 				flipped[at] ^= 1 << r.rand.IntN(8)
 				damages = append(damages, flipped)
+			}
+			if !strings.HasPrefix(object, backupsPrefix) {
+				damages = append(damages, nil)
 			}
 			for i, damaged := range damages {
 				r.damage(object, damaged)

@@ -246,8 +246,8 @@ func TestARepositoryIsOfOneKind(t *testing.T) {
 			t.Errorf("%s: %v", dir, err)
 		}
 	}
-	if _, err := Open(r.ctx, NewFolder(r.fs, "/plain"), &testCipher{1}); err != nil {
-		t.Errorf("plain, with a key too many: %v", err)
+	if _, err := Open(r.ctx, NewFolder(r.fs, "/plain"), &testCipher{1}); !errors.Is(err, ErrNotRepository) {
+		t.Errorf("plain, with a key: %v", err)
 	}
 	r.ok(r.fs.FlipByte("/plain/repository", 20, 1))
 	if _, err := Open(r.ctx, NewFolder(r.fs, "/plain"), nil); !errors.Is(err, ErrDamaged) {
@@ -320,7 +320,7 @@ func TestNoticesOfWrongClocksDoNotStayForEver(t *testing.T) {
 	name := r.backUp()
 	day := 24 * time.Hour.Milliseconds()
 	for _, millis := range []int64{0, r.clock.NowMillis() - 2*day, r.clock.NowMillis() + 2*day, math.MaxInt64, math.MinInt64} {
-		r.ok((&notice{r.repo(), name, millis}).put(r.ctx))
+		r.ok((&notice{r.repo(), name, millis, millis}).put(r.ctx))
 	}
 	r.ok(r.repo().Put(r.ctx, unfinishedPrefix+"nonsense", func(io.Writer) error { return nil }))
 	a := r.archive()
@@ -329,7 +329,8 @@ func TestNoticesOfWrongClocksDoNotStayForEver(t *testing.T) {
 		t.Errorf("%+v, %v", report, err)
 	}
 	r.tidy(a)
-	near := notice{r.repo(), name, r.clock.NowMillis() + day/2}
+	ahead := r.clock.NowMillis() + day/2
+	near := notice{r.repo(), name, ahead, ahead}
 	r.ok(near.put(r.ctx))
 	if report, err := a.Prune(r.ctx, PruneOptions{Keep: 1, Clock: r.clock}); err != nil || report.Unfinished != name {
 		t.Errorf("half a day ahead: %+v, %v", report, err)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/flagstone-db/flagstone"
+	"github.com/flagstone-db/flagstone/internal/clock/clocktest"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
@@ -251,7 +252,7 @@ func TestNoOrderOfACreateAndAPruneHurtsABackup(t *testing.T) {
 	base.write(50)
 	base.ok(base.store.Compact(base.ctx))
 	base.backUp()
-	const creates, prunes = 14, 24
+	const creates, prunes = 18, 34
 	for stopCreate := 1; stopCreate <= creates; stopCreate++ {
 		for stopPrune := 1; stopPrune <= prunes; stopPrune++ {
 			for _, order := range []string{"create first", "prune first", "create first, impatient", "prune first, impatient"} {
@@ -267,7 +268,7 @@ func TestNoOrderOfACreateAndAPruneHurtsABackup(t *testing.T) {
 					}
 					opts := PruneOptions{Keep: 1, Clock: r.clock}
 					if impatient {
-						opts.UnfinishedAfter = -time.Second
+						opts.Clock = clocktest.NewManual(r.clock.NowMillis() + 48*time.Hour.Milliseconds())
 					}
 					_, err = a.Prune(r.ctx, opts)
 					return err
@@ -295,6 +296,106 @@ func TestNoOrderOfACreateAndAPruneHurtsABackup(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestNoOrderOfADeathAndTwoPrunesHurtsABackup stops a create at each of its calls, and an impatient prune at each of its
+// own. Then the create makes one call more and dies, the prune ends, and another one looks again. No backup that
+// counts is damaged, and one is left.
+func TestNoOrderOfADeathAndTwoPrunesHurtsABackup(t *testing.T) {
+	base, _, dir := twoMoments(t)
+	_, err := base.create(base.repo(), dir)
+	base.ok(err)
+	base.write(50)
+	base.ok(base.store.Compact(base.ctx))
+	newest, counted := base.backUp(), 0
+	const creates, prunes = 18, 34
+	for stopCreate := 1; stopCreate <= creates; stopCreate++ {
+		for stopPrune := 2; stopPrune <= prunes; stopPrune++ {
+			what := fmt.Sprintf("create stops at call %d, prune at %d", stopCreate, stopPrune)
+			r := base.on(base.fs.Image(vfs.CrashKeepAll, 0))
+			later := clocktest.NewManual(r.clock.NowMillis() + 48*time.Hour.Milliseconds())
+			prune := func(repo Repository) error {
+				a, err := r.openArchive(repo)
+				if err == nil {
+					_, err = a.Prune(r.ctx, PruneOptions{Keep: 1, Clock: later})
+				}
+				return err
+			}
+			c, p := newTurns(stopCreate), newTurns(stopPrune)
+			created := c.start(r.repo(), func(repo Repository) error {
+				_, err := r.create(&stepped{Repository: repo, before: dead(stopCreate + 1)}, dir)
+				return err
+			})
+			pruned := p.start(r.repo(), prune)
+			close(c.goOn)
+			failed := <-created
+			second := prune(r.repo())
+			close(p.goOn)
+			if err := errors.Join(second, <-pruned); err != nil {
+				t.Fatalf("%s: prune: %v", what, err)
+			}
+			for range 2 {
+				names := r.verify(r.archive())
+				if len(names) == 0 {
+					t.Fatalf("%s: nothing is left", what)
+				}
+				if failed != nil && names[len(names)-1] != newest {
+					counted++
+				}
+				r.ok(prune(r.repo()))
+			}
+		}
+	}
+	if counted == 0 {
+		t.Error("no killed create put its description: the test looks at the wrong calls")
+	}
+}
+
+// TestWhatIsReusedIsDurable cuts the power after a create that went on with what a killed one had left.
+func TestWhatIsReusedIsDurable(t *testing.T) {
+	base, _, dir := twoMoments(t)
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	for call, ended := int64(1), false; !ended; call += 1 + random.Int64N(4) {
+		sim := base.fs.Image(vfs.CrashKeepAll, 0)
+		fault := vfs.NewFault(sim, seed)
+		fault.Add(vfs.Rule{Nth: call, Times: vfs.Forever, Action: vfs.FailWith(errKilled)})
+		r := base.on(sim)
+		_, err := Create(r.ctx, NewFolder(fault, "/repo"), sim, dir, r.options())
+		ended = err == nil
+		info, err := r.create(r.repo(), dir)
+		r.ok(err)
+		after := r.on(sim.Image(vfs.CrashLoseAll, random.Uint64()))
+		if names := after.verify(after.archive()); !slices.Contains(names, info.Name) {
+			t.Fatalf("killed at call %d: left are %v, want %s", call, names, info.Name)
+		}
+	}
+}
+
+// TestTwoFirstCreatesOfDifferentKinds stops a plain one before it puts the marker, and a sealed one after that. The
+// marker that is put last wins.
+func TestTwoFirstCreatesOfDifferentKinds(t *testing.T) {
+	const marker = 3 // the call that puts it
+	plain := newRig(t, 1, nil)
+	dir := plain.checkpoint()
+	sealed := plain.on(plain.fs)
+	sealed.sealer = &testCipher{1}
+	for stop := marker + 1; stop <= marker+6; stop++ {
+		plain.ok(plain.fs.MkdirAll("/repo"))
+		first, second := newTurns(marker), newTurns(stop)
+		var made Info
+		created := first.start(plain.repo(), func(repo Repository) (err error) { made, err = plain.create(repo, dir); return err })
+		refused := second.start(sealed.repo(), func(repo Repository) error { _, err := sealed.create(repo, dir); return err })
+		close(first.goOn)
+		plain.ok(<-created)
+		close(second.goOn)
+		if err := <-refused; !errors.Is(err, ErrNotRepository) {
+			t.Errorf("stopped at call %d: %v", stop, err)
+		}
+		plain.compare("plain", plain.restore(plain.archive(), made.Name), plain.model.clone())
+		plain.ok(plain.fs.Rename("/repo", fmt.Sprintf("/repo%d", stop)))
 	}
 }
 

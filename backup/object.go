@@ -53,7 +53,8 @@ func header(f *file) []byte {
 }
 
 // readObject copies the file of an entry to w, and compares all of it with its checksums. Errors of damage match
-// ErrDamaged; all errors name the object, but for those of w. What w has got is good only if there is no error.
+// ErrDamaged or ErrIdentity; all errors name the object, but for those of w. What w has got is good only if there is
+// no error.
 func readObject(ctx context.Context, repo Repository, unsealer Unsealer, e *entry, w io.Writer) error {
 	name := e.object()
 	object, err := repo.Get(ctx, name)
@@ -64,12 +65,9 @@ func readObject(ctx context.Context, repo Repository, unsealer Unsealer, e *entr
 		return fmt.Errorf("object %s: %w", name, err)
 	}
 	defer object.Close()
-	r := &objectReader{r: object, ctx: ctx, sum: xxhash.New()}
-	if unsealer != nil {
-		r.sealed = true
-		if r.r, err = unsealer.Unseal(object); err != nil {
-			return fmt.Errorf("%w: object %s: %w", ErrDamaged, name, err)
-		}
+	r := &objectReader{ctx: ctx, sum: xxhash.New()}
+	if r.r, err = unseal(object, unsealer); err != nil {
+		return fmt.Errorf("object %s: %w", name, err)
 	}
 	if err := r.copy(w, &e.file); err != nil {
 		return fmt.Errorf("object %s: %w", name, err)
@@ -79,22 +77,70 @@ func readObject(ctx context.Context, repo Repository, unsealer Unsealer, e *entr
 
 // objectReader reads the parts of an object.
 type objectReader struct {
-	r      io.Reader
-	ctx    context.Context
-	sum    *xxhash.Digest // of what was read
-	sealed bool
+	r   io.Reader
+	ctx context.Context
+	sum *xxhash.Digest // of what was read
 }
 
-// Read implements io.Reader. An error is that of the repository, unless the object is encrypted: then it may say
-// that the object was changed.
+// Read implements io.Reader.
 func (r *objectReader) Read(p []byte) (n int, err error) {
 	if err := r.ctx.Err(); err != nil {
 		return 0, err
 	}
 	n, err = r.r.Read(p)
 	_, _ = r.sum.Write(p[:n]) // never fails
-	if err != nil && err != io.EOF && r.sealed && r.ctx.Err() == nil {
-		err = fmt.Errorf("%w: %w", ErrDamaged, err)
+	return n, err
+}
+
+// unseal returns a reader that decrypts an object, or the object itself without an unsealer. Errors match ErrDamaged
+// or ErrIdentity, or are those of the object.
+func unseal(object io.Reader, unsealer Unsealer) (io.Reader, error) {
+	if unsealer == nil {
+		return object, nil
+	}
+	u := &unsealing{object: watched{r: object}}
+	plain, err := unsealer.Unseal(&u.object)
+	if err == io.EOF {
+		err = io.ErrUnexpectedEOF
+	}
+	u.plain = plain
+	return u, u.blame(err)
+}
+
+// unsealing decrypts an object.
+type unsealing struct {
+	plain  io.Reader
+	object watched
+}
+
+// Read implements io.Reader.
+func (u *unsealing) Read(p []byte) (int, error) {
+	n, err := u.plain.Read(p)
+	return n, u.blame(err)
+}
+
+// blame says whether the object could not be read, or not be decrypted.
+func (u *unsealing) blame(err error) error {
+	switch {
+	case err == nil || err == io.EOF || errors.Is(err, ErrIdentity):
+		return err
+	case u.object.err != nil:
+		return u.object.err
+	}
+	return fmt.Errorf("%w: %w", ErrDamaged, err)
+}
+
+// watched is a reader that keeps its error.
+type watched struct {
+	r   io.Reader
+	err error
+}
+
+// Read implements io.Reader.
+func (w *watched) Read(p []byte) (int, error) {
+	n, err := w.r.Read(p)
+	if err != nil && err != io.EOF {
+		w.err = err
 	}
 	return n, err
 }

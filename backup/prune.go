@@ -2,8 +2,10 @@ package backup
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -11,9 +13,13 @@ import (
 	"github.com/flagstone-db/flagstone/internal/clock"
 )
 
-// UnfinishedAfter is how old the notice of a create must be before a prune takes the create for dead. A create that
-// runs puts a new one every half an hour.
-const UnfinishedAfter = 24 * time.Hour
+const (
+	// UnfinishedAfter is how old the notice of a create must be before a prune takes the create for dead. A create that
+	// runs renews it every half an hour, also within a file.
+	UnfinishedAfter = 24 * time.Hour
+	// LeastUnfinishedAfter leaves room for a device that hangs, and for clocks that differ.
+	LeastUnfinishedAfter = 2 * time.Hour
+)
 
 // PruneOptions say what to delete. Keep or OlderThan must be given; a backup is deleted if both that are given
 // agree. The newest is never deleted.
@@ -22,7 +28,7 @@ type PruneOptions struct {
 	Keep int
 	// OlderThan is the age from which backups are deleted; 0 is not given.
 	OlderThan time.Duration
-	// UnfinishedAfter replaces the constant of that name; 0 is the constant.
+	// UnfinishedAfter replaces the constant of that name; 0 is the constant. It is at least LeastUnfinishedAfter.
 	UnfinishedAfter time.Duration
 	// Clock is that of the machine if nil.
 	Clock clock.Clock
@@ -41,11 +47,19 @@ type PruneReport struct {
 // planKind is the first word of a plan.
 const planKind = "flagstone-prune-plan"
 
-// maxPlan is how many objects one Prune deletes, so that its plan is shorter than maxText.
-const maxPlan = 500_000
+const (
+	// maxPlan is how many objects one Prune deletes, so that its plan is shorter than maxText.
+	maxPlan = 500_000
+	// maxPlans is how many plans a create holds in memory.
+	maxPlans = 16
+)
 
-// Prune deletes backups, and then objects that no backup refers to. It may run beside Create, and may be killed:
-// the next one goes on. It deletes nothing if the description of a backup that is to stay cannot be read.
+// partialName matches what a Put of a Folder that was killed has left, behind the prefix.
+var partialName = regexp.MustCompile(`^[A-Z2-7]{26}\.[0-9]{1,18}$`)
+
+// Prune deletes backups, and then objects that no backup refers to. It may run beside Create and other calls of Prune,
+// and may be killed: the next one goes on. It deletes nothing if the description of a backup that is to stay cannot be
+// read.
 func (a *Archive) Prune(ctx context.Context, opts PruneOptions) (report PruneReport, err error) {
 	if opts.Keep < 0 || opts.OlderThan < 0 || opts.Keep == 0 && opts.OlderThan == 0 {
 		return report, errors.New("backup: prune needs a number of backups to keep, or an age")
@@ -56,25 +70,23 @@ func (a *Archive) Prune(ctx context.Context, opts PruneOptions) (report PruneRep
 	if opts.UnfinishedAfter == 0 {
 		opts.UnfinishedAfter = UnfinishedAfter
 	}
+	if opts.UnfinishedAfter < LeastUnfinishedAfter {
+		return report, fmt.Errorf("backup: prune takes a backup for dead after %v at the earliest", LeastUnfinishedAfter)
+	}
 	// Plans first: a plan that is listed names only objects that no backup listed later needs, or it was given up.
 	plans, err := names(ctx, a.repo, plansPrefix)
 	if err != nil {
 		return report, err
 	}
-	all, err := a.Names(ctx)
+	p := pruner{repo: a.repo, opts: opts, report: &report}
+	all, begun, err := p.state(ctx)
 	if err != nil {
 		return report, err
 	}
-	// Notices after the backups: a backup without one is finished.
-	notices, err := names(ctx, a.repo, unfinishedPrefix)
-	if err != nil {
-		return report, err
-	}
-	now := opts.Clock.NowMillis()
-	drop := opts.choose(finished(all, notices), now)
-	kept := slices.DeleteFunc(slices.Clone(all), func(name string) bool { return slices.Contains(drop, name) })
-	used, err := a.used(ctx, kept)
-	if err != nil {
+	finished := slices.DeleteFunc(slices.Clone(all), func(name string) bool { return begun[name] })
+	drop := opts.choose(finished, opts.Clock.NowMillis())
+	p.kept = slices.DeleteFunc(all, func(name string) bool { return slices.Contains(drop, name) })
+	if p.used, err = a.used(ctx, p.kept); err != nil {
 		return report, err
 	}
 	for _, name := range drop {
@@ -83,19 +95,34 @@ func (a *Archive) Prune(ctx context.Context, opts PruneOptions) (report PruneRep
 		}
 		report.Backups = append(report.Backups, name)
 	}
-	p := pruner{a.repo, opts, kept, used, &report}
-	return report, p.objects(ctx, plans, now)
+	return report, p.objects(ctx, plans)
 }
 
-// finished returns the backups that have no notice. One that has may be taken back, so it counts neither as kept
-// nor as old.
-func finished(backups, notices []string) []string {
-	begun := map[string]bool{}
-	for _, n := range notices {
-		backup, _ := parseNotice(n)
-		begun[backup] = true
+// state returns the names of the backups, and of those that have a notice or are in doubt. Such a backup may lose its
+// standing, so it counts neither as one to keep nor as one to delete. state deletes descriptions that do not count.
+func (p *pruner) state(ctx context.Context) (all []string, begun map[string]bool, err error) {
+	begun = map[string]bool{}
+	all, abandoned, err := listBackups(ctx, p.repo, func() error {
+		for _, prefix := range []string{unfinishedPrefix, doubtsPrefix} { // in this order: see doc.go
+			list, err := names(ctx, p.repo, prefix)
+			if err != nil {
+				return err
+			}
+			for _, name := range list {
+				begun[name[:min(len(name), nameLength)]] = true
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, nil, err
 	}
-	return slices.DeleteFunc(slices.Clone(backups), func(name string) bool { return begun[name] })
+	for _, name := range abandoned {
+		if err := p.repo.Delete(ctx, backupsPrefix+name); err != nil {
+			return nil, nil, err
+		}
+	}
+	return all, begun, nil
 }
 
 // choose returns the backups to delete. names are those that are finished, oldest first.
@@ -113,6 +140,9 @@ func (a *Archive) used(ctx context.Context, backups []string) (map[string]bool, 
 	used := map[string]bool{}
 	for _, name := range backups {
 		d, err := a.description(ctx, name)
+		if isMissing(err) {
+			continue // another prune has deleted it
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -133,22 +163,22 @@ type pruner struct {
 }
 
 // objects deletes objects that no backup refers to, and then the plans of earlier prunes.
-func (p *pruner) objects(ctx context.Context, plans []string, now int64) error {
-	if free, err := p.alone(ctx, now); err != nil || !free {
+func (p *pruner) objects(ctx context.Context, plans []string) error {
+	if free, err := p.alone(ctx); err != nil || !free {
 		return err
 	}
 	plan, sizes, err := p.unused(ctx)
 	if err != nil {
 		return err
 	}
-	own := plansPrefix + newName(now)
+	own := plansPrefix + newName(p.opts.Clock.NowMillis())
 	if len(plan) > 0 {
 		if err := putText(ctx, p.repo, own, planKind, strings.Join(plan, "\n")+"\n"); err != nil {
 			return err
 		}
 	}
 	// From here on, a create that begins uses none of them. Look for those that began before.
-	if free, err := p.alone(ctx, now); err != nil || !free {
+	if free, err := p.alone(ctx); err != nil || !free {
 		return errors.Join(err, p.repo.Delete(ctx, own))
 	}
 	for i, name := range plan {
@@ -157,6 +187,9 @@ func (p *pruner) objects(ctx context.Context, plans []string, now int64) error {
 		}
 		p.report.Objects++
 		p.report.Bytes += sizes[i]
+	}
+	if err := p.removePartials(ctx); err != nil {
+		return err
 	}
 	if err := p.repo.Delete(ctx, own); err != nil || len(plan) == maxPlan {
 		return err
@@ -169,25 +202,32 @@ func (p *pruner) objects(ctx context.Context, plans []string, now int64) error {
 	return nil
 }
 
-// alone reports whether no create runs, and none has ended since the backups were listed. It deletes notices that
-// are too old.
-func (p *pruner) alone(ctx context.Context, now int64) (bool, error) {
-	notices, err := names(ctx, p.repo, unfinishedPrefix)
+// alone reports whether no create runs, and none has ended since the backups were listed. It settles what becomes of
+// creates whose notices are too old.
+func (p *pruner) alone(ctx context.Context) (bool, error) {
+	list, err := names(ctx, p.repo, unfinishedPrefix)
 	if err != nil {
 		return false, err
 	}
-	for _, n := range notices {
-		backup, millis := parseNotice(n)
-		if age := now - millis; max(age, -age) <= p.opts.UnfinishedAfter.Milliseconds() { // a clock may have been ahead
+	notices := map[string][]string{} // by backup
+	for _, n := range list {
+		backup, millis := parseDated(n)
+		if !p.old(millis) {
 			p.report.Unfinished = backup
 			return false, nil
 		}
-		if err := p.repo.Delete(ctx, unfinishedPrefix+n); err != nil {
+		notices[backup] = append(notices[backup], unfinishedPrefix+n)
+	}
+	for backup, list := range notices {
+		if err := p.abandon(ctx, backup, list); err != nil {
 			return false, err
 		}
 	}
+	if err := p.removeDoubts(ctx); err != nil {
+		return false, err
+	}
 	// After the notices: a create whose notice has gone has put its backup before.
-	backups, err := backupNames(ctx, p.repo)
+	backups, _, err := listBackups(ctx, p.repo, nil)
 	for _, name := range backups {
 		if !slices.Contains(p.kept, name) {
 			p.report.Unfinished = name
@@ -197,16 +237,66 @@ func (p *pruner) alone(ctx context.Context, now int64) (bool, error) {
 	return true, err
 }
 
-// unused lists the objects that no backup refers to, and what killed calls have left, with their sizes.
-func (p *pruner) unused(ctx context.Context) (list []string, sizes []int64, err error) {
-	for _, prefix := range []string{objectsPrefix, partialPrefix} {
-		err = errors.Join(err, p.repo.List(ctx, prefix, func(name string, size int64) error {
-			if !p.used[name] && len(list) < maxPlan {
-				list, sizes = append(list, name), append(sizes, size)
-			}
-			return nil
-		}))
+// old reports whether something was put so long ago, or so far ahead by a wrong clock, that its process is dead.
+func (p *pruner) old(millis int64) bool {
+	age := p.opts.Clock.NowMillis() - millis
+	return max(age, -age) > p.opts.UnfinishedAfter.Milliseconds()
+}
+
+// abandon ends a create that is dead, or will fail: its backup does not count unless it is there already. The steps
+// and their order are in doc.go.
+func (p *pruner) abandon(ctx context.Context, backup string, notices []string) error {
+	doubt := doubtsPrefix + dated(backup+"-"+rand.Text(), p.opts.Clock.NowMillis())
+	if backupName.MatchString(backup) {
+		if err := putEmpty(ctx, p.repo, doubt); err != nil {
+			return err
+		}
+		there, err := exists(ctx, p.repo, backupsPrefix+backup)
+		if err == nil && !there {
+			err = putEmpty(ctx, p.repo, abandonedPrefix+backup)
+		}
+		if err != nil {
+			return err
+		}
 	}
+	for _, name := range append(notices, doubt) { // the doubt last
+		if err := p.repo.Delete(ctx, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeDoubts deletes the doubts of prunes that are dead.
+func (p *pruner) removeDoubts(ctx context.Context) error {
+	list, err := names(ctx, p.repo, doubtsPrefix)
+	for _, name := range list {
+		if _, millis := parseDated(name); err == nil && p.old(millis) {
+			err = p.repo.Delete(ctx, doubtsPrefix+name)
+		}
+	}
+	return err
+}
+
+// removePartials deletes what killed calls of Put have left. A Put that is under way is younger.
+func (p *pruner) removePartials(ctx context.Context) error {
+	list, err := names(ctx, p.repo, partialPrefix)
+	for _, name := range list {
+		if _, millis := parseDated(name); err == nil && partialName.MatchString(name) && p.old(millis) {
+			err = p.repo.Delete(ctx, partialPrefix+name)
+		}
+	}
+	return err
+}
+
+// unused lists the objects that no backup refers to, with their sizes.
+func (p *pruner) unused(ctx context.Context) (list []string, sizes []int64, err error) {
+	err = p.repo.List(ctx, objectsPrefix, func(name string, size int64) error {
+		if _, _, ok := parseObject(name[len(objectsPrefix):]); ok && !p.used[name] && len(list) < maxPlan {
+			list, sizes = append(list, name), append(sizes, size)
+		}
+		return nil
+	})
 	return list, sizes, err
 }
 
@@ -235,6 +325,9 @@ func planned(ctx context.Context, repo Repository) (map[string]bool, error) {
 	plans, err := names(ctx, repo, plansPrefix)
 	if err != nil {
 		return nil, err
+	}
+	if len(plans) > maxPlans {
+		return nil, fmt.Errorf("the repository has the plans of %d prunes; run 'flagstone backup prune' again", len(plans))
 	}
 	spared := map[string]bool{}
 	for _, plan := range plans {

@@ -11,13 +11,16 @@ import (
 // returned is seen by every later call, also of other processes.
 type Repository interface {
 	// Put makes an object of what write writes, durably. It is there as a whole or not at all, also if the process
-	// dies. An object with the name is replaced. An error of write is returned, and nothing is put.
+	// dies. An object with the name is replaced. An error of write is returned, and nothing is put. write may call
+	// other methods.
 	Put(ctx context.Context, name string, write func(io.Writer) error) error
 	// Get opens an object. The error matches fs.ErrNotExist if there is none.
 	Get(ctx context.Context, name string) (io.ReadCloser, error)
 	// List calls each for all objects whose names begin with prefix, with their sizes in bytes. prefix is a name,
 	// or ends in a slash, or is empty. An error of each ends it.
 	List(ctx context.Context, prefix string, each func(name string, size int64) error) error
+	// Sync makes objects durable that List shows: the process that put them may have died before its Put returned.
+	Sync(ctx context.Context, names []string) error
 	// Delete deletes an object, durably. It is no error if there is none.
 	Delete(ctx context.Context, name string) error
 }
@@ -44,6 +47,8 @@ var (
 	ErrNotRepository = errors.New("no repository of backups")
 	// ErrNoBackup reports that the repository has no such backup.
 	ErrNoBackup = errors.New("no such backup")
+	// ErrIdentity reports that an object is encrypted for others. An Unsealer returns it.
+	ErrIdentity = errors.New("no identity fits")
 	// ErrSource reports that the files to be backed up are not those of a whole store.
 	ErrSource = errors.New("cannot be backed up")
 )
@@ -55,6 +60,8 @@ const (
 	objectsPrefix    = "objects/"    // files of backups
 	unfinishedPrefix = "unfinished/" // notices of creates
 	plansPrefix      = "plans/"      // of prunes
+	doubtsPrefix     = "doubts/"     // of prunes that look whether a create is dead
+	abandonedPrefix  = "abandoned/"  // backups that do not count, as a prune has taken their create for dead
 	partialPrefix    = "partial/"    // what a Put that was killed has left, if the repository shows it
 )
 

@@ -27,7 +27,7 @@ func (a *Archive) Restore(ctx context.Context, backup string, fsys vfs.FS, dir s
 	}
 	fsys = orMachine(fsys)
 	// The file CURRENT makes a directory a store: those come last, and that of the directory itself after all others.
-	entries := slices.Clone(d.entries)
+	entries := d.entries
 	slices.SortStableFunc(entries, func(a, b entry) int { return cmp.Compare(a.last(), b.last()) })
 	return vfs.BuildDir(fsys, dir, func(partial string) error {
 		r := restorer{a, backup, fsys, partial, Progress{AllFiles: len(entries), AllBytes: d.info().Bytes}, progress}

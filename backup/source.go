@@ -56,10 +56,13 @@ type entry struct {
 	path string // within the directory, with slashes
 	file
 	suffix [8]byte // the random end of the object's name
+	source *source // nil of an entry that was read from a description
+}
 
-	// Of a source only: the file to read, and what the footer of a value file must say.
-	from  string
-	value valuefile.Info
+// source is where a create reads a file.
+type source struct {
+	name  string
+	value valuefile.Info // what the footer of a value file must say
 }
 
 // object returns the name of the object that has the file.
@@ -158,7 +161,7 @@ func listStore(fsys vfs.FS, dir, within string) ([]entry, error) {
 	}
 	var entries []entry
 	add := func(name string, f file, value valuefile.Info) {
-		entries = append(entries, entry{path: path.Join(within, filepath.ToSlash(name)), file: f, from: filepath.Join(at, name), value: value})
+		entries = append(entries, entry{path: path.Join(within, filepath.ToSlash(name)), file: f, source: &source{filepath.Join(at, name), value}})
 	}
 	seen := map[uint64]bool{}
 	for _, t := range state.Tables {
@@ -191,7 +194,7 @@ func otherEntry(fsys vfs.FS, from, name string) (entry, error) {
 	if err == nil && info.Dir {
 		err = fmt.Errorf("%w: %s is a directory", ErrSource, from)
 	}
-	e := entry{path: name, file: file{kind: otherFile, size: info.Size}, from: from}
+	e := entry{path: name, file: file{kind: otherFile, size: info.Size}, source: &source{name: from}}
 	rand.Read(e.unique[:])
 	return e, err
 }

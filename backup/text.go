@@ -9,7 +9,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// textVersion is the version of the two objects that are text: the marker and the plans. They are never encrypted.
+// textVersion is the version of objects that are text: the marker and the plans. They are never encrypted.
 const textVersion = 1
 
 // putText puts an object of text: a line with its kind, version and checksum, and the text.
@@ -52,16 +52,12 @@ func getAll(ctx context.Context, repo Repository, name string, unsealer Unsealer
 		return nil, err
 	}
 	defer object.Close()
-	var r io.Reader = object
-	if unsealer != nil {
-		if r, err = unsealer.Unseal(r); err != nil {
-			return nil, fmt.Errorf("%w: %s: %w", ErrDamaged, name, err)
-		}
+	r, err := unseal(object, unsealer)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	content, err := io.ReadAll(io.LimitReader(r, maxText+1))
 	switch {
-	case err != nil && unsealer != nil:
-		return nil, fmt.Errorf("%w: %s: %w", ErrDamaged, name, err)
 	case err != nil:
 		return nil, fmt.Errorf("read %s: %w", name, err)
 	case len(content) > maxText:

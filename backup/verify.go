@@ -2,6 +2,7 @@ package backup
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -12,8 +13,8 @@ import (
 type VerifyReport struct {
 	Backups, Objects int
 	Bytes            int64
-	// Problems are the damage: each error names the object, a file, and the backups that need it, or the backup
-	// whose description cannot be read.
+	// Problems are the damage, and what no identity fits: each error names the object, a file, and the backups that
+	// need it, or the backup whose description cannot be used. They match ErrDamaged or ErrIdentity.
 	Problems []error
 }
 
@@ -21,19 +22,21 @@ type VerifyReport struct {
 const maxHurt = 10
 
 // Verify reads all that backups need and compares it with its checksums. An error says that the repository cannot
-// be read, or that ctx has ended; the report has the damage. The memory that it takes grows with the number of
-// objects.
+// be read, or that ctx has ended; the report has the damage. Backups that are pruned meanwhile are left out. The
+// memory that it takes grows with the number of objects, by some 300 bytes for each.
 func (a *Archive) Verify(ctx context.Context, backups []string, progress func(Progress)) (report VerifyReport, err error) {
 	needed := map[string]*entry{}
 	var done Progress
 	for _, name := range backups {
 		d, err := a.description(ctx, name)
-		if err != nil {
-			if ctx.Err() != nil {
-				return report, ctx.Err()
-			}
+		switch {
+		case isMissing(err):
+			continue
+		case isProblem(err):
 			report.Problems = append(report.Problems, err)
 			continue
+		case err != nil:
+			return report, err
 		}
 		report.Backups++
 		for i := range d.entries {
@@ -49,11 +52,10 @@ func (a *Archive) Verify(ctx context.Context, backups []string, progress func(Pr
 	damaged := map[string]error{}
 	for object, e := range needed {
 		err := readObject(ctx, a.repo, a.unsealer, e, io.Discard)
-		if ctx.Err() != nil {
-			return report, ctx.Err()
-		}
-		if err != nil {
+		if isProblem(err) {
 			damaged[object] = err
+		} else if err != nil {
+			return report, err
 		}
 		report.Objects++
 		report.Bytes += e.size
@@ -67,6 +69,9 @@ func (a *Archive) Verify(ctx context.Context, backups []string, progress func(Pr
 	report.Problems = append(report.Problems, hurt...)
 	return report, err
 }
+
+// isProblem reports whether an error is of an object, and not of the way to it.
+func isProblem(err error) bool { return errors.Is(err, ErrDamaged) || errors.Is(err, ErrIdentity) }
 
 // hurt says which files of which backups are damaged objects. Backups that were pruned meanwhile do not count.
 func (a *Archive) hurt(ctx context.Context, backups []string, damaged map[string]error) (problems []error, err error) {

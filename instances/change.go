@@ -72,13 +72,18 @@ func (h *Home) List(ctx context.Context) ([]Info, error) {
 
 // Create makes an instance, which is usable when the call returns. Errors match ErrInvalid,
 // ErrExists or ErrQuota, or are those of the store.
-func (h *Home) Create(_ context.Context, name string, kind ots.InstanceType) error {
+func (h *Home) Create(ctx context.Context, name string, kind ots.InstanceType) error {
 	if err := ots.CheckInstanceName(name, h.opts.Limits); err != nil {
 		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	if kind != ots.HighPerformance && kind != ots.Capacity {
 		return fmt.Errorf("%w: instance type %q, want %s or %s", ErrInvalid, kind, ots.HighPerformance, ots.Capacity)
 	}
+	done, err := h.beginChange(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
 	return h.change(func(r *registry) error {
 		switch in := r.find(name); {
 		case in != nil && in.Deleting:
@@ -105,8 +110,11 @@ func (h *Home) Create(_ context.Context, name string, kind ots.InstanceType) err
 // withTables it fails with ErrHasTables if there are any. Requests for the instance are refused
 // as soon as the deletion begins.
 func (h *Home) Delete(ctx context.Context, name string, withTables bool) error {
-	h.changing.Lock()
-	defer h.changing.Unlock()
+	done, err := h.beginChange(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err := h.changeable(); err != nil {
@@ -221,11 +229,19 @@ func (h *Home) changeable() error {
 	return nil
 }
 
+// beginChange waits until no instance is created or deleted, and no checkpoint is made. done ends that for the caller.
+func (h *Home) beginChange(ctx context.Context) (done func(), err error) {
+	select {
+	case h.changing <- struct{}{}:
+		return func() { <-h.changing }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
 // change edits a copy of the registry, saves it, and calls then, which may be nil. After that
 // it shows the change to requests.
 func (h *Home) change(edit func(*registry) error, then func() error) error {
-	h.changing.Lock()
-	defer h.changing.Unlock()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err := h.changeable(); err != nil {

@@ -125,6 +125,39 @@ func TestTheNextOpeningRemovesCheckpoints(t *testing.T) {
 	}
 }
 
+// TestAKeyIsRemovedBesideACheckpoint has one being made that does not end: keys change, and instances wait for it
+// until their context ends.
+func TestAKeyIsRemovedBesideACheckpoint(t *testing.T) {
+	ctx := context.Background()
+	home, err := Open(t.TempDir(), Options{Store: flagstone.Options{CacheSize: 1 << 20}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done, err := home.beginChange(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := home.AddKey(ctx, DefaultName)
+	if err := errors.Join(err, home.RemoveKey(ctx, DefaultName, key.ID)); err != nil {
+		t.Error(err)
+	}
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	_, err = home.Checkpoint(ended)
+	for what, err := range map[string]error{"create": home.Create(ended, "other", ots.Capacity), "delete": home.Delete(ended, DefaultName, true), "checkpoint": err} {
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	done()
+	if err := home.Create(ctx, "other", ots.Capacity); err != nil {
+		t.Error(err)
+	}
+	if err := home.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestAHomeInMemoryHasNoCheckpoints(t *testing.T) {
 	opts := flagstone.Options{CacheSize: 1 << 20}
 	opts.Seams.FS = vfs.NewSim(vfs.SimOptions{})

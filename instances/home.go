@@ -53,8 +53,9 @@ type Home struct {
 	dir  string
 	opts Options
 
-	changing sync.Mutex // held during changes of instances and during checkpoints, and taken before mu
-	mu       sync.Mutex // held during changes
+	changing chan struct{} // has one while an instance is created or deleted, or a checkpoint is made; sent to before mu is taken
+	held     chan struct{} // has one for each checkpoint that is held
+	mu       sync.Mutex    // held during changes
 	registry *registry
 	rooms    map[ots.InstanceType]*room
 	closed   bool
@@ -101,7 +102,7 @@ func Open(dir string, opts Options) (*Home, error) {
 			return nil, err
 		}
 	}
-	h := &Home{dir: dir, opts: opts, rooms: make(map[ots.InstanceType]*room)}
+	h := &Home{dir: dir, opts: opts, rooms: make(map[ots.InstanceType]*room), changing: make(chan struct{}, 1), held: make(chan struct{}, maxCheckpoints)}
 	if err := h.open(); err != nil {
 		return nil, errors.Join(err, h.Close())
 	}

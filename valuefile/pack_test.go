@@ -253,7 +253,7 @@ func TestADamagedPieceIsFound(t *testing.T) {
 				var buffer []byte
 				_, err1 := r.Value(&buffer, s.refs[0])
 				_, err2 := r.ReadRecord(&buffer, s.refs[0])
-				err3 := r.Verify(goOn)
+				_, err3 := r.Verify(goOn)
 				for _, err := range []error{err1, err2, err3} {
 					if !errors.Is(err, ErrCorrupt) {
 						t.Errorf("piece %d at %d: %v", i, in, err)

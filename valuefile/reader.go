@@ -222,31 +222,34 @@ func (r *Reader) CheckReference(ref row.Reference) error {
 }
 
 // Verify reads the whole file and checks every record, that records follow each other without a
-// gap, and that the footer is right. It calls stopped before each record; an error of that ends it.
-func (r *Reader) Verify(stopped func() error) error {
+// gap, and that the footer is right. It calls stopped before each record; an error of that ends it. sum is the
+// xxhash64 of all bytes of the file, as they were verified.
+func (r *Reader) Verify(stopped func() error) (sum uint64, err error) {
 	var buffer, value []byte
-	var heads xxhash.Digest
-	heads.Reset()
+	heads, all := xxhash.New(), xxhash.New()
 	var values, rawBytes uint64
 	end := r.footer.fileSize - footerSize
 	for offset := int64(0); offset < end; {
 		if err := stopped(); err != nil {
-			return err
+			return 0, err
 		}
 		h, err := r.verifyRecord(&buffer, &value, offset, end)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		_, _ = heads.Write(buffer[:headSize])
+		_, _ = all.Write(buffer)
 		values++
 		rawBytes += uint64(h.raw)
 		offset += headSize + int64(h.stored)
 	}
 	if values != r.footer.values || rawBytes != r.footer.rawBytes || heads.Sum64() != r.footer.headsHash {
-		return r.corrupt(end, fmt.Sprintf("footer says %d values of %d bytes, the file has %d of %d",
+		return 0, r.corrupt(end, fmt.Sprintf("footer says %d values of %d bytes, the file has %d of %d",
 			r.footer.values, r.footer.rawBytes, values, rawBytes))
 	}
-	return nil
+	f := r.footer
+	_, _ = all.Write(f.append(nil))
+	return all.Sum64(), nil
 }
 
 // verifyRecord checks the record at offset. It leaves the record in the buffer, and what is

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -25,7 +26,7 @@ type backupCommand struct {
 	List     backupListCommand     `cmd:"" help:"List the backups of a repository."`
 	Verify   backupVerifyCommand   `cmd:"" help:"Read all that backups have and compare it with its checksums. Exits with 1 if anything is damaged."`
 	Prune    backupPruneCommand    `cmd:"" help:"Delete backups, and what no other backup needs."`
-	Rehearse backupRehearseCommand `cmd:"" help:"Restore a backup into a scratch folder, check it, count its rows, and delete it again."`
+	Rehearse backupRehearseCommand `cmd:"" help:"Restore a backup into a scratch folder, check it, count its rows, and delete it again. It counts, and does not compare."`
 }
 
 // Help is the long help of the command.
@@ -154,6 +155,11 @@ type backupListCommand struct {
 	JSON bool `name:"json" help:"Print an object per backup."`
 }
 
+// Help is the long help of the command.
+func (backupListCommand) Help() string {
+	return `A backup whose description cannot be read has the error in its line, and the exit status is 1.`
+}
+
 // Run prints the backups.
 func (l *backupListCommand) Run(ctx context.Context, c *output) error {
 	archive, err := l.archive(ctx)
@@ -168,9 +174,19 @@ func (l *backupListCommand) Run(ctx context.Context, c *output) error {
 	if !l.JSON {
 		fmt.Fprintln(w, "NAME\tBEGUN\tFILES\tBYTES\tNEW BYTES")
 	}
+	unreadable := 0
 	for _, name := range names {
 		info, err := archive.Info(ctx, name)
 		switch {
+		case errors.Is(err, fs.ErrNotExist): // pruned meanwhile
+			err = nil
+		case err != nil && ctx.Err() == nil:
+			unreadable++
+			if !l.JSON {
+				_, err = fmt.Fprintf(w, "%s\t%s\n", name, oneLine(err))
+			} else {
+				err = c.jsonLine(map[string]string{"name": name, "error": oneLine(err)})
+			}
 		case err != nil:
 			return errors.Join(w.Flush(), err)
 		case l.JSON:
@@ -182,7 +198,10 @@ func (l *backupListCommand) Run(ctx context.Context, c *output) error {
 			return err
 		}
 	}
-	return w.Flush()
+	if err := w.Flush(); err != nil || unreadable == 0 {
+		return err
+	}
+	return fmt.Errorf("%d backups of %s cannot be read", unreadable, l.Repository)
 }
 
 // ofBackup names a backup.
@@ -234,7 +253,7 @@ type backupPruneCommand struct {
 	readRepository
 	Keep            int           `placeholder:"N" help:"Keep the newest N."`
 	OlderThan       time.Duration `placeholder:"DURATION" help:"Delete only what is older, as 720h. Without --keep the newest stays."`
-	UnfinishedAfter time.Duration `default:"24h" placeholder:"DURATION" help:"When a backup that was begun, and shows no sign of life, counts as dead: ${default} if not given."`
+	UnfinishedAfter time.Duration `default:"24h" placeholder:"DURATION" help:"When a backup that was begun, and shows no sign of life, counts as dead: ${default} if not given, at least 2h."`
 }
 
 // Help is the long help of the command.
@@ -246,7 +265,10 @@ func (backupPruneCommand) Help() string {
 
 // Run deletes backups.
 func (p *backupPruneCommand) Run(ctx context.Context, c *output) error {
-	if p.Keep < 0 || p.OlderThan < 0 || p.UnfinishedAfter <= 0 || p.Keep == 0 && p.OlderThan == 0 {
+	if p.UnfinishedAfter < backup.LeastUnfinishedAfter {
+		return misuse("--unfinished-after: at least %v", backup.LeastUnfinishedAfter)
+	}
+	if p.Keep < 0 || p.OlderThan < 0 || p.Keep == 0 && p.OlderThan == 0 {
 		return misuse("say what to keep: --keep N, or --older-than DURATION, or both")
 	}
 	archive, err := p.archive(ctx)
@@ -259,7 +281,7 @@ func (p *backupPruneCommand) Run(ctx context.Context, c *output) error {
 	}
 	fmt.Fprintf(c.out, "deleted %d objects, %s\n", report.Objects, bytesText(report.Bytes))
 	if report.Unfinished != "" {
-		fmt.Fprintf(c.out, "objects that no backup needs stay: backup %s is being made, or was just made\n", report.Unfinished)
+		fmt.Fprintf(c.out, "objects that no backup needs stay: backup %s is being made, or was just made\n", lineText(report.Unfinished))
 	}
 	return err
 }
@@ -307,7 +329,7 @@ type backupRehearseCommand struct {
 
 // Help is the long help of the command.
 func (backupRehearseCommand) Help() string {
-	return `Restores the newest backup, or the one that is named, runs what 'flagstone check' does, opens it, and prints how many rows each table has.`
+	return `Restores the newest backup, or the one that is named, runs what 'flagstone check' does, opens it, and prints how many rows each table has. It does not compare the rows with those of a store. If it is killed, a folder flagstone-rehearsal-... is left in the scratch directory, with the rows and access keys of the backup: delete it.`
 }
 
 // Run rehearses a restore.
@@ -323,6 +345,14 @@ func (b *backupRehearseCommand) Run(ctx context.Context, c *output) (err error) 
 		return err
 	}
 	if err := (&checkCommand{Dir: dir, Quiet: true}).Run(ctx, c); err != nil {
+		return err
+	}
+	// Opening the home compares the instances with the stores.
+	home, err := instances.Open(dir, instances.Options{Store: flagstone.Options{ReadOnly: true}})
+	if err != nil {
+		return err
+	}
+	if err := home.Close(); err != nil {
 		return err
 	}
 	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)

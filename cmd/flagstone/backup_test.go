@@ -134,6 +134,9 @@ func TestBackupsAreEncrypted(t *testing.T) {
 			t.Errorf("%v: %s%s", args, out, errOut)
 		}
 	}
+	if _, out, errOut := command(t, "backup", "list", repo, "--identity", other); !strings.Contains(out, "no identity fits") || strings.Contains(out, "damaged") {
+		t.Errorf("with another identity: %s%s", out, errOut)
+	}
 	flipEach(t, repo, func(name string) {
 		status, out, errOut := command(t, with("backup", "verify", repo)...)
 		if base := filepath.Base(name); status != 1 || !strings.Contains(out+errOut, base) {
@@ -189,6 +192,7 @@ func TestMistakesOfBackupCommandsAreRefused(t *testing.T) {
 		{"backup list " + at + "/none", 1, "no repository"},
 		{"backup prune " + repo, 2, "--keep"},
 		{"backup prune " + repo + " --keep -1", 2, "--keep"},
+		{"backup prune " + repo + " --keep 1 --unfinished-after 1h", 2, "2h"},
 		{"backup verify " + repo + " 1999", 1, "no such backup"},
 		{"backup verify " + repo + " 2", 1, "2 names"},
 		{"restore " + repo, 2, "--to"},
@@ -199,6 +203,14 @@ func TestMistakesOfBackupCommandsAreRefused(t *testing.T) {
 		if status != c.status || !strings.Contains(errOut, c.says) {
 			t.Errorf("%s: status %d, %s%s", c.line, status, out, errOut)
 		}
+	}
+	descriptions, err := filepath.Glob(filepath.Join(repo, "backups", "*"))
+	if err != nil || len(descriptions) != 2 || os.WriteFile(descriptions[0], []byte("\x1b[31mnonsense"), 0o600) != nil {
+		t.Fatal(descriptions, err)
+	}
+	status, out, errOut := command(t, "backup", "list", repo)
+	if good, bad := filepath.Base(descriptions[1]), filepath.Base(descriptions[0]); status != 1 || strings.Count(out, "\n") != 3 || !strings.Contains(out, good) || !strings.Contains(out, bad+"  backup") || !strings.Contains(errOut, "1 backups") {
+		t.Errorf("list with a damaged backup: status %d, %s%s", status, out, errOut)
 	}
 	memory := filepath.Join(at, "memory")
 	if _, err := os.Stat(memory); err == nil {
@@ -290,7 +302,8 @@ func TestABackupThatIsKilledIsContinued(t *testing.T) {
 		t.Errorf("the last backup goes on with nothing: %s", out)
 	}
 	succeed(t, "backup", "verify", repo)
-	succeed(t, "backup", "prune", repo, "--keep", "1", "--unfinished-after", "1ns")
+	makeOld(t, repo)
+	succeed(t, "backup", "prune", repo, "--keep", "1")
 	for _, leftover := range []string{"partial", "unfinished", "plans"} {
 		if left, err := os.ReadDir(filepath.Join(repo, leftover)); err != nil && !errors.Is(err, fs.ErrNotExist) || len(left) > 0 {
 			t.Errorf("in %s is %v, %v", leftover, left, err)
@@ -300,6 +313,22 @@ func TestABackupThatIsKilledIsContinued(t *testing.T) {
 	succeed(t, "restore", repo, "--to", restored)
 	if got, want := succeed(t, "scan", "t", "--limit", "0", "--json", "--dir", restored), succeed(t, "scan", "t", "--limit", "0", "--json", "--dir", dir); got != want || strings.Count(got, "\n") != rows {
 		t.Errorf("restored are %d lines, want %d of %d rows", strings.Count(got, "\n"), strings.Count(want, "\n"), rows)
+	}
+}
+
+// makeOld lets what killed creates have left in a repository say that it is very old.
+func makeOld(t *testing.T, repo string) {
+	t.Helper()
+	for _, pattern := range []string{"partial", "unfinished"} {
+		left, err := filepath.Glob(filepath.Join(repo, pattern, "*"))
+		if err != nil || pattern == "unfinished" && len(left) == 0 {
+			t.Fatalf("%s has %v, %v", pattern, left, err)
+		}
+		for _, name := range left {
+			if err := os.Rename(name, name[:strings.LastIndexByte(name, '.')]+".1"); err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ package main
 
 import (
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -46,7 +47,13 @@ func recipients(keys []string) (backup.Sealer, error) {
 type ageUnsealer []age.Identity
 
 // Unseal implements backup.Unsealer.
-func (u ageUnsealer) Unseal(r io.Reader) (io.Reader, error) { return age.Decrypt(r, u...) }
+func (u ageUnsealer) Unseal(r io.Reader) (io.Reader, error) {
+	plain, err := age.Decrypt(r, u...)
+	if _, other := errors.AsType[*age.NoIdentityMatchError](err); other {
+		return nil, backup.ErrIdentity
+	}
+	return plain, err
+}
 
 // identities reads secret keys from files, nil if there are none.
 func identities(files []string) (backup.Unsealer, error) {

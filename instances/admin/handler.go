@@ -119,7 +119,7 @@ func newHandler(stopping context.Context, home Admin, feed *console.Feed, token 
 	guarded.HandleFunc("DELETE /console", func(w http.ResponseWriter, r *http.Request) {
 		answer(w, r, func(*http.Request) (any, error) { pages.End(); return nil, nil })
 	})
-	guarded.HandleFunc("POST /checkpoint", func(w http.ResponseWriter, r *http.Request) { lendCheckpoint(stopping, home, w, r) })
+	guarded.HandleFunc("POST /checkpoint", func(w http.ResponseWriter, r *http.Request) { holdCheckpoint(stopping, home, w, r) })
 	want := []byte("Bearer " + token)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, console.Prefix) {
@@ -135,8 +135,8 @@ func newHandler(stopping context.Context, home Admin, feed *console.Feed, token 
 	})
 }
 
-// lendCheckpoint makes a checkpoint, and keeps it until the client closes the connection or dies, or the server stops.
-func lendCheckpoint(stopping context.Context, home Admin, w http.ResponseWriter, r *http.Request) {
+// holdCheckpoint makes a checkpoint, and holds it until the client closes the connection or dies, or the server stops.
+func holdCheckpoint(stopping context.Context, home Admin, w http.ResponseWriter, r *http.Request) {
 	connection := http.NewResponseController(w)
 	if err := connection.SetReadDeadline(time.Time{}); err != nil { // the deadline would end the wait
 		answer(w, r, func(*http.Request) (any, error) { return nil, err })
@@ -152,7 +152,7 @@ func lendCheckpoint(stopping context.Context, home Admin, w http.ResponseWriter,
 	if err != nil {
 		return
 	}
-	defer func() { _ = made.Release() }() // what is left goes at the next start
+	defer func() { _ = made.Release() }() // it logs its error
 	if err := connection.Flush(); err != nil {
 		return
 	}

@@ -181,7 +181,7 @@ func (c *checker) values() error {
 			c.report.ValueFiles++
 			c.report.Values += v.Values
 			c.report.ValueBytes += v.Size
-			err = r.Verify(c.ctx.Err)
+			_, err = r.Verify(c.ctx.Err)
 			delete(c.lost, v.Number)
 		}
 		if c.ctx.Err() != nil {

@@ -141,7 +141,7 @@ func (a *adoption) value(v *manifest.ValueFile) error {
 	}
 	r, err := a.reader(v, f)
 	if err == nil {
-		err = r.Verify(a.ctx.Err)
+		_, err = r.Verify(a.ctx.Err)
 	}
 	return a.found(err)
 }

@@ -24,6 +24,14 @@ func BuildDir(fsys FS, dir string, build func(partial string) error) error {
 	if len(names) > 0 {
 		return pathError("make", dir, fmt.Errorf("%w: it is not empty", fs.ErrExist))
 	}
+	if empty { // before the work: a mount point, for one, cannot be replaced
+		if err := fsys.RemoveDir(dir); err != nil {
+			return pathError("make", dir, fmt.Errorf("it cannot be replaced, as a mount point cannot; name a directory within it, as %s: %w", filepath.Join(dir, "store"), err))
+		}
+		if err := fsys.MkdirAll(dir); err != nil {
+			return err
+		}
+	}
 	partial := filepath.Clean(dir) + partialSuffix
 	if _, err := fsys.Stat(partial); err == nil {
 		return pathError("make", partial, fmt.Errorf("%w: an unfinished copy: delete it", fs.ErrExist))

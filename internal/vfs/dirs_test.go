@@ -3,6 +3,8 @@ package vfs_test
 import (
 	"errors"
 	"io/fs"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/flagstone-db/flagstone/internal/vfs"
@@ -37,4 +39,21 @@ func TestADirectoryIsThereAfterAPowerCutOnceItsParentsAreSynced(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestADirectoryThatCannotBeReplacedIsRefusedBeforeTheWork has a mount point, which cannot be removed.
+func TestADirectoryThatCannotBeReplacedIsRefusedBeforeTheWork(t *testing.T) {
+	sim := vfs.NewSim(vfs.SimOptions{})
+	must(t, sim.MkdirAll("mnt/x"))
+	busy := errors.New("busy")
+	fault := vfs.NewFault(sim, 1)
+	fault.Add(vfs.Rule{Ops: vfs.OpRemoveDir, Glob: "x", Times: vfs.Forever, Action: vfs.FailWith(busy)})
+	err := vfs.BuildDir(fault, "mnt/x", func(string) error {
+		t.Error("it is built")
+		return nil
+	})
+	if !errors.Is(err, busy) || !strings.Contains(err.Error(), filepath.Join("mnt", "x", "store")) {
+		t.Error(err)
+	}
+	must(t, vfs.BuildDir(fault, "mnt/x/store", func(partial string) error { put(t, sim, partial+"/f", "content"); return nil }))
 }

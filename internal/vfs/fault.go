@@ -262,6 +262,15 @@ func (f *Fault) Stat(name string) (info Info, err error) {
 	return info, err
 }
 
+// Lstat implements FS.
+func (f *Fault) Lstat(name string) (info Info, err error) {
+	err = f.call(Call{Op: OpStat, Name: name}, func() (err error) {
+		info, err = f.inner.Lstat(name)
+		return err
+	})
+	return info, err
+}
+
 // SyncDir implements FS.
 func (f *Fault) SyncDir(dir string) error {
 	return f.call(Call{Op: OpSyncDir, Name: dir}, func() error { return f.inner.SyncDir(dir) })

@@ -187,6 +187,20 @@ func (osFS) Stat(name string) (Info, error) {
 	return Info{Size: st.Size()}, nil
 }
 
+func (osFS) Lstat(name string) (Info, error) {
+	st, err := os.Lstat(name)
+	switch {
+	case err != nil:
+	case st.IsDir():
+		return Info{Dir: true}, nil
+	case st.Mode().IsRegular():
+		return Info{Size: st.Size()}, nil
+	default:
+		err = &fs.PathError{Op: "stat", Path: name, Err: notRegular(st)}
+	}
+	return Info{}, pathError("stat", name, err)
+}
+
 func (osFS) SyncDir(dir string) error { return pathError("syncdir", dir, syncDir(dir)) }
 
 // Lock locks an open file. So the lock ends with the process in any case, and a second open of

@@ -37,6 +37,7 @@ func TestOnlyRegularFilesAreOpened(t *testing.T) {
 		"Open sparing":  func(name string) error { return closed(vfs.OS().Open(name, vfs.OpenOptions{Sparing: true})) },
 		"OpenReadWrite": func(name string) error { return closed(vfs.OS().OpenReadWrite(name, vfs.OpenOptions{})) },
 		"Create":        func(name string) error { return closed(vfs.OS().Create(name, vfs.OpenOptions{})) },
+		"Lstat":         func(name string) error { _, err := vfs.OS().Lstat(name); return err },
 		"ReadFile":      func(name string) error { _, err := vfs.ReadFile(vfs.OS(), name, 1<<20); return err },
 		"Lock to read":  func(name string) error { _, err := vfs.OS().Lock(name, vfs.LockToRead); return err },
 		"Lock to write": func(name string) error { _, err := vfs.OS().Lock(name, vfs.LockToWrite); return err },

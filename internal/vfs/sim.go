@@ -396,6 +396,9 @@ func (s *Sim) Stat(name string) (Info, error) {
 	return Info{Size: n.visible.size, Dir: n.isDir()}, nil
 }
 
+// Lstat implements FS. A Sim has no symbolic links.
+func (s *Sim) Lstat(name string) (Info, error) { return s.Stat(name) }
+
 // SyncDir implements FS.
 func (s *Sim) SyncDir(dir string) error {
 	err := s.enter("syncdir", dir)

@@ -38,6 +38,9 @@ type FS interface {
 	List(dir string) ([]string, error)
 	// Stat describes a file or directory.
 	Stat(name string) (Info, error)
+	// Lstat is Stat without following a symbolic link. Of a name that is neither a file nor a directory it
+	// returns ErrNotRegular.
+	Lstat(name string) (Info, error)
 	// SyncDir makes the directory's entries durable.
 	SyncDir(dir string) error
 	// Lock takes an exclusive lock that ends with the process or with Close. It returns
