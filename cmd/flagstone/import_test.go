@@ -300,7 +300,7 @@ func TestAKilledImportEndsWithTheRowsOfTheFile(t *testing.T) {
 				}
 			}
 		}
-		if _, _, errOut := command(t, args...); !strings.Contains(errOut, "all of it is imported: "+strconv.Itoa(rows)) {
+		if _, _, errOut := command(t, args...); !strings.Contains(errOut, "all of it is imported by an earlier run: "+strconv.Itoa(rows)) {
 			t.Errorf("%s: once more: %s", what, errOut)
 		}
 	}
@@ -354,7 +354,9 @@ func TestImportAndExportRefuseWhatTheyCannotDo(t *testing.T) {
 	in := file("in.csv", "k,a\n1,x\n")
 	other := file("other.csv", "k,a\n2,x\n")
 	state := filepath.Join(files, "state")
-	done(t, "import", "t", in, "--dir", dir, "--state", state)
+	rejects := filepath.Join(files, "rejects")
+	done(t, "import", "t", in, "--dir", dir, "--state", state, "--rejects", rejects)
+	precious := file("precious", "of the user")
 	for _, c := range [][]string{
 		{"a format", "import", "t", file("in.txt", "")},
 		{"no such file", "import", "t", filepath.Join(files, "absent.csv")},
@@ -362,9 +364,14 @@ func TestImportAndExportRefuseWhatTheyCannotDo(t *testing.T) {
 		{"header", "import", "t", file("empty.csv", "")},
 		{"parquet file", "import", "t", file("bad.parquet", "not parquet")},
 		{"empty file", "import", "t", file("none.parquet", "")},
-		{"another import", "import", "t", other, "--state", state},
-		{"--empty-as", "import", "t", in, "--state", state, "--empty-as", "missing"},
-		{"another import", "import", "t", in, other, "--state", state},
+		{"another import", "import", "t", other, "--state", state, "--rejects", rejects},
+		{"--empty-as", "import", "t", in, "--state", state, "--empty-as", "missing", "--rejects", rejects},
+		{"another import", "import", "t", in, other, "--state", state, "--rejects", rejects},
+		{"it has --rejects", "import", "t", in, "--state", state, "--rejects", precious},
+		{"not empty", "import", "t", in, "--state", filepath.Join(files, "fresh"), "--rejects", precious},
+		{"not empty", "import", "t", in, "--state", filepath.Join(files, "fresh"), "--rejects", precious},
+		{"no regular file", "import", "t", os.DevNull, "--format", "csv", "--state", filepath.Join(files, "fresh")},
+		{"no regular file", "import", "t", os.DevNull, "--format", "csv", "--spread", "2"},
 		{"no state of an import", "import", "t", in, "--state", other},
 		{"standard input", "import", "t", "-", "--state", state},
 		{"standard input", "import", "t", "-", in},
@@ -396,6 +403,9 @@ func TestImportAndExportRefuseWhatTheyCannotDo(t *testing.T) {
 		refused(t, c[0], append(c[1:], "--dir", dir)...)
 	}
 	refused(t, "no store in", "export", "t", "--dir", files)
+	if content, err := os.ReadFile(precious); err != nil || string(content) != "of the user" {
+		t.Errorf("a file of the user holds %q, %v", content, err)
+	}
 	if left, err := filepath.Glob(filepath.Join(files, "new*")); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
