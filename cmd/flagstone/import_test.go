@@ -253,15 +253,33 @@ func TestAKilledImportEndsWithTheRowsOfTheFile(t *testing.T) {
 	files := t.TempDir()
 	var text strings.Builder
 	text.WriteString("k:integer,a:string,n:integer\n")
+	bad := 0
 	for n := range rows {
+		if n%10 == 0 { // it is replaced by the next one
+			fmt.Fprintf(&text, "%d,old,0\n", n*7919%rows)
+		}
+		if n%100 == 0 {
+			bad++
+			text.WriteString("bad\n")
+		}
 		fmt.Fprintf(&text, "%d,\"value\n%d\",%d\n", n*7919%rows, n, n)
 	}
 	name := filepath.Join(files, "in.csv")
 	if err := os.WriteFile(name, []byte(text.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	plain := filepath.Join(files, "plain.csv") // each key once: any row of several stays with --spread
+	var lines strings.Builder
+	for line := range strings.Lines(text.String()) {
+		if line != "bad\n" && !strings.Contains(line, ",old,") {
+			lines.WriteString(line)
+		}
+	}
+	if err := os.WriteFile(plain, []byte(lines.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	whole := newHome(t)
-	done(t, "import", "t", name, "--dir", whole)
+	done(t, "import", "t", plain, "--dir", whole)
 	want := done(t, "export", "t", "--dir", whole, "--format", "csv")
 
 	remote := filepath.Join(files, "remote")
@@ -271,8 +289,11 @@ func TestAKilledImportEndsWithTheRowsOfTheFile(t *testing.T) {
 	dir := newHome(t)
 	for what, where := range map[string][]string{"folder": {"--dir", dir}, "places": {"--dir", newHome(t)}, "endpoint": {"--endpoint", url, "--dir", remote}} {
 		args := append([]string{"import", "t", name, "--state", filepath.Join(files, what), "--save-every", "1ms", "--progress", "1ms", "--rate", "50000"}, where...)
+		rejects, all := filepath.Join(files, what+".rejects"), rows+rows/10
+		args = append(args, "--rejects", rejects, "--max-rejects=-1")
 		if what == "places" {
-			args = append(args, "--spread", "5")
+			args, all = append(args, "--spread", "5"), rows
+			args[2] = plain
 		}
 		kills := 0
 		for lines := 1; killedAfter(t, lines, args); lines += 3 {
@@ -300,8 +321,12 @@ func TestAKilledImportEndsWithTheRowsOfTheFile(t *testing.T) {
 				}
 			}
 		}
-		if _, _, errOut := command(t, args...); !strings.Contains(errOut, "all of it is imported by an earlier run: "+strconv.Itoa(rows)) {
+		if _, _, errOut := command(t, args...); !strings.Contains(errOut, "all of it is imported by an earlier run: "+strconv.Itoa(all)) {
 			t.Errorf("%s: once more: %s", what, errOut)
+		}
+		content, err := os.ReadFile(rejects)
+		if err != nil || what != "places" && bytes.Count(content, []byte("\n")) != bad {
+			t.Errorf("%s: %d lines are rejected, want %d, %v", what, bytes.Count(content, []byte("\n")), bad, err)
 		}
 	}
 }
