@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/flagstone-db/flagstone/internal/change"
 	"github.com/flagstone-db/flagstone/internal/commit"
 	"github.com/flagstone-db/flagstone/internal/spread"
 	"github.com/flagstone-db/flagstone/row"
@@ -57,6 +58,12 @@ func (t *Table) WriteParallel(ctx context.Context, p ParallelWrite) (*ParallelWr
 		},
 		Progress: p.Progress, Sync: func() error { return s.describe(s.pipeline.SyncVisible()) },
 	})}, nil
+}
+
+// CheckVersion returns why a put of a column at a version would be refused now, with ErrVersionOutOfRange; nil if it would
+// not. It is for a caller that wants to judge changes before it gives them to a writer.
+func (t *Table) CheckVersion(column string, version int64) error {
+	return change.CheckVersion(t.core, column, version, t.store.clock.NowMillis())
 }
 
 // Write takes a change of a row, which the function change makes; it must not call the writer. Write returns before

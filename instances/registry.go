@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -23,7 +22,6 @@ import (
 const RegistryName = "instances"
 
 const (
-	registryTemp = RegistryName + ".tmp"
 	// registryVersion is the newest version that this code reads, and the one that it writes.
 	registryVersion = 1
 	registryMagic   = "flagstone-instances"
@@ -119,23 +117,7 @@ func loadRegistry(dir string) (r *registry, found bool, err error) {
 
 // save replaces the registry of a directory atomically and durably.
 func (r *registry) save(dir string) error {
-	temp := filepath.Join(dir, registryTemp)
-	if err := os.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(r.encode())
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return fmt.Errorf("write %s: %w", temp, err)
-	}
-	disk := vfs.OS()
-	if err := disk.Rename(temp, filepath.Join(dir, RegistryName)); err != nil {
-		return err
-	}
-	return disk.SyncDir(dir)
+	return vfs.ReplaceFile(filepath.Join(dir, RegistryName), r.encode())
 }
 
 // find returns the record of an instance, including one that is being deleted. It ignores case

@@ -125,7 +125,11 @@ func (l *Limits) checkChange(c *RowChange) *Error {
 // CheckPut returns why PutRow would refuse a row, whatever the table; nil if it would not. It does not judge versions
 // by the time of the write.
 func (l *Limits) CheckPut(r *Row) error {
-	if err := l.checkWrite(&RowChange{Type: ChangePut, Row: *r}); err != nil {
+	c := &RowChange{Type: ChangePut, Row: *r}
+	if err := l.checkWrite(c); err != nil {
+		return err
+	}
+	if err := l.checkChangeSize(c); err != nil {
 		return err
 	}
 	return nil

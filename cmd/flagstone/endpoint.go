@@ -107,14 +107,14 @@ func retryable(code string) bool {
 	}, code)
 }
 
-// fatal reports whether a code refuses every row.
-func fatal(code string) bool {
+// refusesAll reports whether a code refuses every row.
+func refusesAll(code string) bool {
 	return slices.Contains([]string{ots.CodeObjectNotExist, ots.CodeAuthFailed, ots.CodeNoPermissionAccess}, code)
 }
 
-// codeOf is the code of an error of the endpoint; "" if there was no answer.
+// codeOf is the code of an error of the endpoint; "" if there was no answer, or that of a proxy.
 func codeOf(err error) string {
-	if own, ok := errors.AsType[*tablestore.OtsError](err); ok {
+	if own, ok := errors.AsType[*tablestore.OtsError](err); ok && own.Code != tablestore.OTS_CLIENT_UNKNOWN {
 		return own.Code
 	}
 	return ""
@@ -126,8 +126,8 @@ func transient(err error) bool {
 	return code == "" || retryable(code)
 }
 
-// persist sends a request again until it succeeds, fails for good, or endpointPatience is over.
-func persist(ctx context.Context, request func() error) error {
+// retry sends a request again until it succeeds, fails for good, or endpointPatience is over.
+func retry(ctx context.Context, request func() error) error {
 	begun := time.Now()
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		err := request()

@@ -10,8 +10,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
-	"path/filepath"
 	"slices"
 
 	"github.com/flagstone-db/flagstone/cmd/flagstone/rowfile"
@@ -21,7 +19,7 @@ import (
 )
 
 type exportCommand struct {
-	carried
+	ofFiles
 	File      string   `arg:"" optional:"" default:"-" help:"The file, which must not exist; -, the default, is standard output."`
 	Columns   []string `placeholder:"NAME[:TYPE]" help:"Only these attribute columns. Types make a flat Parquet file, and spare CSV to look for the columns first."`
 	Prefix    []string `placeholder:"VALUE" help:"Only rows whose key begins with these values."`
@@ -36,7 +34,7 @@ type exportCommand struct {
 func (exportCommand) Help() string {
 	return `The rows are in the order of their keys. Those of a folder are as they were at one moment. Those of an endpoint are not: each page is read at its own.
 
-JSON Lines and Parquet without --columns hold every version and type, and an import of them makes the same rows. CSV holds the newest version of each column, without its time; two passes over the table find the columns, unless --columns gives all with types. --columns with types makes a Parquet file flat: a column for each, for other programs. The file has its name only when it is complete; until then it is FILE.part.
+JSON Lines and Parquet without --columns hold every version and type, and an import of them makes the same rows. CSV holds the newest version of each column, without its time; two passes over the table find the columns, unless --columns gives all with types. --columns with types makes a Parquet file flat: a column for each, for other programs. The file has its name only when it is complete; until then it is FILE.NUMBER.part.
 
   flagstone export orders orders.jsonl
   flagstone export orders orders.parquet --columns total:double,state:string
@@ -116,7 +114,13 @@ func (e *exportCommand) Run(ctx context.Context, c *output) (err error) {
 	if e.File == stdio {
 		return e.write(ctx, c, c.out, source, p, &layout, all)
 	}
-	return replaceFile(e.File, func(out io.Writer) error { return e.write(ctx, c, out, source, p, &layout, all) })
+	return vfs.MakeFile(e.File, e.Overwrite, func(out io.Writer) error {
+		buffered := bufio.NewWriterSize(out, 256<<10)
+		if err := e.write(ctx, c, buffered, source, p, &layout, all); err != nil {
+			return err
+		}
+		return buffered.Flush()
+	})
 }
 
 // maxColumns bounds the columns of a CSV file.
@@ -177,26 +181,10 @@ func (e *exportCommand) write(ctx context.Context, c *output, out io.Writer, sou
 	if err == nil {
 		err = w.Close()
 	}
-	progress.End(rows)
-	return err
-}
-
-// replaceFile writes a file under another name, and gives it its own when all is there and durable.
-func replaceFile(name string, write func(out io.Writer) error) error {
-	temp := name + ".part"
-	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
+		progress.Clear()
 		return err
 	}
-	out := bufio.NewWriterSize(f, 256<<10)
-	if err := cmp.Or(write(out), out.Flush(), f.Sync()); err != nil {
-		return errors.Join(err, f.Close(), os.Remove(temp))
-	}
-	if err := f.Close(); err != nil {
-		return errors.Join(err, os.Remove(temp))
-	}
-	if err := vfs.OS().Rename(temp, name); err != nil {
-		return err
-	}
-	return vfs.OS().SyncDir(filepath.Dir(name))
+	progress.End(rows)
+	return nil
 }

@@ -212,7 +212,7 @@ func (s *endpointSource) pages(criteria *tablestore.RangeRowQueryCriteria) nextP
 			return nil, err
 		}
 		var response *tablestore.GetRangeResponse
-		err := persist(ctx, func() (err error) {
+		err := retry(ctx, func() (err error) {
 			response, err = s.client.GetRange(&tablestore.GetRangeRequest{RangeRowQueryCriteria: criteria})
 			return err
 		})

@@ -22,8 +22,8 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// carried are the options of import and export.
-type carried struct {
+// ofFiles are the options that import and export share.
+type ofFiles struct {
 	ofTable
 	Endpoint string         `placeholder:"URL" help:"The Table Store endpoint that has the table, such as http://127.0.0.1:8087, and not the folder --dir. The access key is in FLAGSTONE_ACCESS_KEY_ID and FLAGSTONE_ACCESS_KEY_SECRET, or in --dir."`
 	Format   rowfile.Format `enum:",csv,json,parquet" default:"" placeholder:"csv|json|parquet" help:"The format of the file, unless its name ends in .csv, .json, .jsonl, .ndjson or .parquet. For - the default is json."`
@@ -34,7 +34,7 @@ type carried struct {
 const stdio = "-"
 
 // format is the format of a file.
-func (a *carried) format(name string) (rowfile.Format, error) {
+func (a *ofFiles) format(name string) (rowfile.Format, error) {
 	switch of := rowfile.FormatOf(name); {
 	case a.Format != "":
 		return a.Format, nil
@@ -47,7 +47,7 @@ func (a *carried) format(name string) (rowfile.Format, error) {
 }
 
 // progress makes what shows the progress.
-func (a *carried) progress(c *output, what string) *bulkio.Progress {
+func (a *ofFiles) progress(c *output, what string) *bulkio.Progress {
 	p := &bulkio.Progress{Out: c.err, Every: a.Progress, What: what}
 	if f, ok := c.err.(*os.File); ok && isTerminal(f) && a.Progress > 0 {
 		p.Terminal, p.Every = true, min(a.Progress, 200*time.Millisecond)
@@ -56,7 +56,7 @@ func (a *carried) progress(c *output, what string) *bulkio.Progress {
 }
 
 type importCommand struct {
-	carried
+	ofFiles
 	Files      []string      `arg:"" help:"The files, read one after the other; - is standard input."`
 	Types      []string      `placeholder:"NAME:TYPE" help:"Types of attribute columns of a CSV file whose header has none, such as total:double,count:integer; others are strings. Of Parquet: string or binary for byte arrays."`
 	EmptyAs    rowfile.Empty `name:"empty-as" enum:"quotes,missing,string" default:"quotes" placeholder:"quotes|missing|string" help:"What an empty field of CSV is: quotes, an empty string if it is quoted and else no cell; missing, no cell; string, an empty string. ${default} if not given."`
@@ -144,12 +144,22 @@ func (m *importCommand) Run(ctx context.Context, c *output) (err error) {
 	if err != nil {
 		return err
 	}
-	target, closeTarget, err := m.target(ctx)
+	if m.State != "" {
+		lock, err := bulkio.Lock(m.State)
+		if err != nil {
+			return fmt.Errorf("another import has the state %s: %w", m.State, err)
+		}
+		defer func() { err = errors.Join(err, lock.Close()) }()
+	}
+	target, closeTarget, err := m.target(ctx, c)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, closeTarget()) }()
-	im := bulkio.Import{Target: target, Progress: m.progress(c, "imported"), Spread: m.Spread}
+	im := bulkio.Import{Target: target, Progress: m.progress(c, "imported")}
+	if m.Bulk {
+		im.Progress.Stage = "sorted"
+	}
 	for _, file := range m.Files {
 		in, err := m.input(c, file, target.key(), types)
 		if err != nil {
@@ -161,7 +171,7 @@ func (m *importCommand) Run(ctx context.Context, c *output) (err error) {
 		return err
 	}
 	if im.State.Done() {
-		fmt.Fprintf(c.err, "flagstone: all of it is imported: %d rows\n", im.State.Rows)
+		fmt.Fprintf(c.err, "flagstone: all of it is imported by an earlier run: %d rows; remove %s to import again\n", im.State.Rows, m.State)
 		return nil
 	}
 	return m.run(ctx, c, &im, target)
@@ -170,10 +180,14 @@ func (m *importCommand) Run(ctx context.Context, c *output) (err error) {
 // run runs an import whose inputs and state are known.
 func (m *importCommand) run(ctx context.Context, c *output, im *bulkio.Import, target importTarget) (err error) {
 	s := im.State
-	if im.Rejects, err = bulkio.NewRejects(m.Rejects, m.Files, m.MaxRejects, s); err != nil {
+	if im.Rejects, err = bulkio.NewRejects(m.Files, m.MaxRejects, s); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, im.Rejects.Close()) }()
+	if err := s.Keep(m.State); err != nil {
+		return err
+	}
+	im.Spread = s.Places(m.Spread)
 	if m.State != "" {
 		im.Save = m.SaveEvery
 	}
@@ -197,7 +211,7 @@ func (m *importCommand) run(ctx context.Context, c *output, im *bulkio.Import, t
 }
 
 // target opens the table.
-func (m *importCommand) target(ctx context.Context) (importTarget, func() error, error) {
+func (m *importCommand) target(ctx context.Context, c *output) (importTarget, func() error, error) {
 	if m.Endpoint != "" {
 		t, err := m.endpointTarget()
 		return t, func() error { return nil }, err
@@ -206,7 +220,7 @@ func (m *importCommand) target(ctx context.Context) (importTarget, func() error,
 	if err != nil {
 		return nil, nil, err
 	}
-	t, err := m.folderTarget(ctx, home)
+	t, err := m.folderTarget(ctx, c, home)
 	if err != nil {
 		return nil, nil, errors.Join(err, home.Close())
 	}
@@ -230,6 +244,10 @@ func (m *importCommand) input(c *output, name string, key []rowfile.Column, type
 		if err != nil {
 			return nil, err
 		}
+		if in.Modified == 0 {
+			r, err := rowfile.NewReader(onlyReader{f}, 0, &options)
+			return &openFile{r, f}, err
+		}
 		r, err := rowfile.NewReader(f, in.Size, &options)
 		if err != nil {
 			return nil, errors.Join(err, f.Close())
@@ -237,6 +255,16 @@ func (m *importCommand) input(c *output, name string, key []rowfile.Column, type
 		return &openFile{r, f}, nil
 	}
 	if name == stdio {
+		return in, nil
+	}
+	switch st, err := os.Stat(name); {
+	case err != nil:
+		return nil, err
+	case st.IsDir():
+		return nil, fmt.Errorf("%s is a directory", name)
+	case !st.Mode().IsRegular() && (m.Spread > 1 || m.State != ""):
+		return nil, misuse("%s is no regular file, which can be read once; leave --spread and --state out", name)
+	case !st.Mode().IsRegular():
 		return in, nil
 	}
 	f, err := os.Open(name)
@@ -248,14 +276,11 @@ func (m *importCommand) input(c *output, name string, key []rowfile.Column, type
 	if err != nil {
 		return nil, err
 	}
-	if st.IsDir() {
-		return nil, fmt.Errorf("%s is a directory", name)
-	}
-	in.Identity, err = bulkio.Identify(name, f, st.Size())
+	in.Identity, err = bulkio.Identify(name, f, st.Size(), st.ModTime())
 	return in, err
 }
 
-// onlyReader hides that standard input may be a file: its beginning may have been read.
+// onlyReader hides that standard input may be a file, whose beginning may have been read, and that a pipe is one.
 type onlyReader struct{ io.Reader }
 
 // openFile is a reader that closes its file.
@@ -270,13 +295,17 @@ func (f *openFile) Close() error { return errors.Join(f.Reader.Close(), f.file.C
 // state finds how far the import is.
 func (m *importCommand) state(target importTarget, inputs []bulkio.Input, types map[string]row.Type) (*bulkio.State, error) {
 	begin := &bulkio.State{
-		Target: target.name(), Version: time.Now().UnixMilli(),
+		Target: target.name(), Rejects: m.Rejects, Version: time.Now().UnixMilli(),
 		Settings: fmt.Sprintf("--format %q --types %q --empty-as %s --spread %d", m.Format, strings.Join(m.Types, ","), m.EmptyAs, m.Spread),
 	}
 	for i := range inputs {
 		begin.Inputs = append(begin.Inputs, inputs[i].Identity)
 		if m.Spread == 1 {
-			begin.Parts = append(begin.Parts, bulkio.Part{File: i, Weight: inputs[i].Size})
+			weight := inputs[i].Size
+			if inputs[i].Modified == 0 {
+				weight = -1
+			}
+			begin.Parts = append(begin.Parts, bulkio.Part{File: i, Weight: weight})
 		}
 	}
 	if s, err := bulkio.Load(m.State, begin); err != nil || s != nil {
@@ -291,7 +320,7 @@ func (m *importCommand) state(target importTarget, inputs []bulkio.Input, types 
 			begin.Parts = append(begin.Parts, bulkio.PartsOf(i, inputs[i].Size, cuts)...)
 		}
 	}
-	return begin, begin.Keep(m.State)
+	return begin, nil
 }
 
 // cuts divides a file for --spread.

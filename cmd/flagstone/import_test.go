@@ -206,7 +206,8 @@ func TestABulkImportNeedsAnEmptyRange(t *testing.T) {
 	}
 }
 
-// TestRefusedRowsGoToAFile has rows that no reader takes, and rows that the table does not take.
+// TestRefusedRowsGoToAFile has rows that no reader takes, and rows that the table does not take, one of them with the key of a
+// row that it takes.
 func TestRefusedRowsGoToAFile(t *testing.T) {
 	files := t.TempDir()
 	name, rejects := filepath.Join(files, "in.jsonl"), filepath.Join(files, "rejects.jsonl")
@@ -214,7 +215,7 @@ func TestRefusedRowsGoToAFile(t *testing.T) {
 		return fmt.Sprintf(`{"key":[{"name":"k","value":%d}],"columns":[%s]}`, k, cell)
 	}
 	in := strings.Join([]string{
-		line(1, `{"name":"a","value":1}`), "nonsense", line(2, `{"name":"a","value":2,"version":9000000000000}`), line(3, `{"name":"","value":1}`),
+		line(1, `{"name":"a","value":1}`), "nonsense", line(1, `{"name":"a","value":2,"version":9000000000000}`), line(3, `{"name":"","value":1}`),
 		line(4, `{"name":"a","value":{"double":"NaN"}}`), line(5, `{"name":"a","value":5}`),
 	}, "\n")
 	if err := os.WriteFile(name, []byte(in), 0o600); err != nil {
@@ -253,15 +254,33 @@ func TestAKilledImportEndsWithTheRowsOfTheFile(t *testing.T) {
 	files := t.TempDir()
 	var text strings.Builder
 	text.WriteString("k:integer,a:string,n:integer\n")
+	bad := 0
 	for n := range rows {
+		if n%10 == 0 { // it is replaced by the next one
+			fmt.Fprintf(&text, "%d,old,0\n", n*7919%rows)
+		}
+		if n%100 == 0 {
+			bad++
+			text.WriteString("bad\n")
+		}
 		fmt.Fprintf(&text, "%d,\"value\n%d\",%d\n", n*7919%rows, n, n)
 	}
 	name := filepath.Join(files, "in.csv")
 	if err := os.WriteFile(name, []byte(text.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	plain := filepath.Join(files, "plain.csv") // each key once: any row of several stays with --spread
+	var lines strings.Builder
+	for line := range strings.Lines(text.String()) {
+		if line != "bad\n" && !strings.Contains(line, ",old,") {
+			lines.WriteString(line)
+		}
+	}
+	if err := os.WriteFile(plain, []byte(lines.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	whole := newHome(t)
-	done(t, "import", "t", name, "--dir", whole)
+	done(t, "import", "t", plain, "--dir", whole)
 	want := done(t, "export", "t", "--dir", whole, "--format", "csv")
 
 	remote := filepath.Join(files, "remote")
@@ -271,8 +290,11 @@ func TestAKilledImportEndsWithTheRowsOfTheFile(t *testing.T) {
 	dir := newHome(t)
 	for what, where := range map[string][]string{"folder": {"--dir", dir}, "places": {"--dir", newHome(t)}, "endpoint": {"--endpoint", url, "--dir", remote}} {
 		args := append([]string{"import", "t", name, "--state", filepath.Join(files, what), "--save-every", "1ms", "--progress", "1ms", "--rate", "50000"}, where...)
+		rejects, all := filepath.Join(files, what+".rejects"), rows+rows/10
+		args = append(args, "--rejects", rejects, "--max-rejects=-1")
 		if what == "places" {
-			args = append(args, "--spread", "5")
+			args, all = append(args, "--spread", "5"), rows
+			args[2] = plain
 		}
 		kills := 0
 		for lines := 1; killedAfter(t, lines, args); lines += 3 {
@@ -300,8 +322,12 @@ func TestAKilledImportEndsWithTheRowsOfTheFile(t *testing.T) {
 				}
 			}
 		}
-		if _, _, errOut := command(t, args...); !strings.Contains(errOut, "all of it is imported: "+strconv.Itoa(rows)) {
+		if _, _, errOut := command(t, args...); !strings.Contains(errOut, "all of it is imported by an earlier run: "+strconv.Itoa(all)) {
 			t.Errorf("%s: once more: %s", what, errOut)
+		}
+		content, err := os.ReadFile(rejects)
+		if err != nil || what != "places" && bytes.Count(content, []byte("\n")) != bad {
+			t.Errorf("%s: %d lines are rejected, want %d, %v", what, bytes.Count(content, []byte("\n")), bad, err)
 		}
 	}
 }
@@ -354,7 +380,9 @@ func TestImportAndExportRefuseWhatTheyCannotDo(t *testing.T) {
 	in := file("in.csv", "k,a\n1,x\n")
 	other := file("other.csv", "k,a\n2,x\n")
 	state := filepath.Join(files, "state")
-	done(t, "import", "t", in, "--dir", dir, "--state", state)
+	rejects := filepath.Join(files, "rejects")
+	done(t, "import", "t", in, "--dir", dir, "--state", state, "--rejects", rejects)
+	precious := file("precious", "of the user")
 	for _, c := range [][]string{
 		{"a format", "import", "t", file("in.txt", "")},
 		{"no such file", "import", "t", filepath.Join(files, "absent.csv")},
@@ -362,9 +390,14 @@ func TestImportAndExportRefuseWhatTheyCannotDo(t *testing.T) {
 		{"header", "import", "t", file("empty.csv", "")},
 		{"parquet file", "import", "t", file("bad.parquet", "not parquet")},
 		{"empty file", "import", "t", file("none.parquet", "")},
-		{"another import", "import", "t", other, "--state", state},
-		{"--empty-as", "import", "t", in, "--state", state, "--empty-as", "missing"},
-		{"another import", "import", "t", in, other, "--state", state},
+		{"another import", "import", "t", other, "--state", state, "--rejects", rejects},
+		{"--empty-as", "import", "t", in, "--state", state, "--empty-as", "missing", "--rejects", rejects},
+		{"another import", "import", "t", in, other, "--state", state, "--rejects", rejects},
+		{"it has --rejects", "import", "t", in, "--state", state, "--rejects", precious},
+		{"not empty", "import", "t", in, "--state", filepath.Join(files, "fresh"), "--rejects", precious},
+		{"not empty", "import", "t", in, "--state", filepath.Join(files, "fresh"), "--rejects", precious},
+		{"no regular file", "import", "t", os.DevNull, "--format", "csv", "--state", filepath.Join(files, "fresh")},
+		{"no regular file", "import", "t", os.DevNull, "--format", "csv", "--spread", "2"},
 		{"no state of an import", "import", "t", in, "--state", other},
 		{"standard input", "import", "t", "-", "--state", state},
 		{"standard input", "import", "t", "-", in},
@@ -396,6 +429,9 @@ func TestImportAndExportRefuseWhatTheyCannotDo(t *testing.T) {
 		refused(t, c[0], append(c[1:], "--dir", dir)...)
 	}
 	refused(t, "no store in", "export", "t", "--dir", files)
+	if content, err := os.ReadFile(precious); err != nil || string(content) != "of the user" {
+		t.Errorf("a file of the user holds %q, %v", content, err)
+	}
 	if left, err := filepath.Glob(filepath.Join(files, "new*")); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
 	}

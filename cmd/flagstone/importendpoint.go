@@ -32,7 +32,8 @@ type endpointTarget struct {
 	workers int
 	rejects *bulkio.Rejects
 	writer  *spread.Writer[*endpointBatch]
-	encoded []byte // key of the newest row
+	encoded []byte                  // key of the newest row
+	end     context.CancelCauseFunc // ends requests that wait to be sent again
 }
 
 func (m *importCommand) endpointTarget() (*endpointTarget, error) {
@@ -53,17 +54,22 @@ func (t *endpointTarget) name() string          { return t.named }
 // errRefused is what a batch returns of which the endpoint refuses a row.
 var errRefused = errors.New("the endpoint refuses a row")
 
-// errHeld is no error of a batch: it waits for rows that others hold by itself.
-var errHeld = errors.New("held")
+// errHeld is what no batch returns: send repeats rows that another writer holds.
+var errHeld = errors.New("a row is held")
 
 func (t *endpointTarget) begin(ctx context.Context, rejects *bulkio.Rejects) error {
 	t.rejects = rejects
+	ctx, t.end = context.WithCancelCause(ctx)
 	t.writer = spread.New(ctx, spread.Options[*endpointBatch]{
 		Workers: t.workers, Bytes: 1 << 20, Clock: clock.System(),
 		New:  func() *endpointBatch { return &endpointBatch{target: t, keys: map[string]bool{}} },
 		Held: errHeld, Never: []error{errRefused}, Closed: errors.New("the import is over"),
 		Refused: func(b *endpointBatch, n int, _ error) error {
-			return rejects.RefuseRow(b.rows[n].at, b.rows[n].refused)
+			err := rejects.RefuseRow(b.rows[n].at, b.rows[n].refused)
+			if err != nil {
+				t.end(err)
+			}
+			return err
 		},
 		Sync: func() error { return nil }, // the endpoint acknowledges what is durable
 	})
@@ -86,8 +92,14 @@ func (t *endpointTarget) Put(r *rowfile.Row, at bulkio.Place) (err error) {
 // Flush waits for the workers.
 func (t *endpointTarget) Flush() error { return t.writer.Flush() }
 
-// Finish ends the workers.
-func (t *endpointTarget) Finish(context.Context, error) error { return t.writer.Close() }
+// Finish ends the workers. After an error they send nothing again.
+func (t *endpointTarget) Finish(_ context.Context, failed error) error {
+	if failed != nil {
+		t.end(failed)
+	}
+	defer t.end(nil)
+	return t.writer.Close()
+}
 
 // endpointBatch is a batch of rows. It implements spread.Batch and spread.Commit.
 type endpointBatch struct {
@@ -144,6 +156,7 @@ func (b *endpointBatch) Write(ctx context.Context, from, to int) (spread.Commit,
 			all[i] = i
 		}
 		if err := b.send(ctx, all); err != nil {
+			b.target.end(err)
 			return nil, err
 		}
 		b.sent = true
@@ -154,19 +167,20 @@ func (b *endpointBatch) Write(ctx context.Context, from, to int) (spread.Commit,
 	return b, nil
 }
 
-// send puts rows until each of them is written or refused. Puts that may have been carried out are sent again, since
-// they have versions and change nothing then.
+// send puts rows until each of them is written or refused. A request without an answer is sent again: the same puts with
+// the same versions change nothing. But an endpoint may carry out the first of the two requests late, after a later
+// batch, and then an earlier row of a key stays. docs/importing.md says so.
 func (b *endpointBatch) send(ctx context.Context, rows []int) error {
 	begun := time.Now()
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
-		left, err := b.request(rows)
+		left, why, err := b.request(rows)
 		switch {
 		case err == nil && len(left) == 0:
 			return nil
 		case err == nil:
 		case transient(err):
-			left = rows
-		case fatal(codeOf(err)):
+			left, why = rows, err
+		case refusesAll(codeOf(err)):
 			return err
 		case len(rows) == 1:
 			b.rows[rows[0]].refused = err
@@ -181,7 +195,7 @@ func (b *endpointBatch) send(ctx context.Context, rows []int) error {
 		if len(left) < len(rows) {
 			begun, pause = time.Now(), firstPause
 		} else if time.Since(begun) > endpointPatience {
-			return fmt.Errorf("the endpoint has taken no row for %s: %w", endpointPatience, err)
+			return fmt.Errorf("the endpoint has taken no row for %s: %w", endpointPatience, why)
 		}
 		rows = left
 		if err := wait(ctx, pause); err != nil {
@@ -190,31 +204,31 @@ func (b *endpointBatch) send(ctx context.Context, rows []int) error {
 	}
 }
 
-// request sends a request. It returns the rows that are to be sent again, and the error of the request as a whole.
-func (b *endpointBatch) request(rows []int) (left []int, err error) {
+// request sends a request. It returns the rows that are to be sent again and why, and the error of the request as a whole.
+func (b *endpointBatch) request(rows []int) (left []int, why, err error) {
 	request := &tablestore.BatchWriteRowRequest{}
 	for _, n := range rows {
 		request.AddRowChange(b.rows[n].change)
 	}
 	response, err := b.target.client.BatchWriteRow(request)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	results := response.TableToRowsResult[b.target.table]
 	if len(results) != len(rows) {
-		return nil, fmt.Errorf("the endpoint answers %d of %d rows", len(results), len(rows))
+		return nil, nil, fmt.Errorf("the endpoint answers %d of %d rows", len(results), len(rows))
 	}
 	for i := range results {
 		refusal := &results[i].Error
 		switch {
 		case results[i].IsSucceed:
 		case retryable(refusal.Code):
-			left = append(left, rows[i])
-		case fatal(refusal.Code):
-			return nil, &tablestore.OtsError{Code: refusal.Code, Message: refusal.Message}
+			left, why = append(left, rows[i]), &ots.Error{Code: refusal.Code, Message: refusal.Message}
+		case refusesAll(refusal.Code):
+			return nil, nil, &tablestore.OtsError{Code: refusal.Code, Message: refusal.Message}
 		default:
 			b.rows[rows[i]].refused = &ots.Error{Code: refusal.Code, Message: refusal.Message}
 		}
 	}
-	return left, nil
+	return left, why, nil
 }

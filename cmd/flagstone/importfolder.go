@@ -11,9 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"sync"
-
-	"github.com/cespare/xxhash/v2"
 
 	"github.com/flagstone-db/flagstone"
 	"github.com/flagstone-db/flagstone/cmd/flagstone/bulkio"
@@ -57,6 +54,7 @@ type folderTable struct {
 	rejects *bulkio.Rejects
 	limits  ots.Limits
 	checked ots.Row // of the row that is being checked
+	taken   int64   // a version that the table takes
 	encoded []byte  // key of the newest row
 }
 
@@ -64,7 +62,7 @@ func (t *folderTable) key() []rowfile.Column { return t.columns }
 func (t *folderTable) name() string          { return t.named }
 
 // folderTarget makes the target of an import.
-func (m *importCommand) folderTarget(ctx context.Context, home *instances.Home) (importTarget, error) {
+func (m *importCommand) folderTarget(ctx context.Context, c *output, home *instances.Home) (importTarget, error) {
 	described, err := home.Table(ctx, m.Instance, m.Table)
 	if err != nil {
 		return nil, err
@@ -74,7 +72,7 @@ func (m *importCommand) folderTarget(ctx context.Context, home *instances.Home) 
 	if err != nil {
 		return nil, err
 	}
-	t := folderTable{table: table, workers: m.Workers, limits: ots.Current(), named: fmt.Sprintf("table %s of instance %s in %s", m.Table, instance, place(m.Dir))}
+	t := folderTable{table: table, workers: m.Workers, limits: ots.Current(), named: fmt.Sprintf("table %s (%d) of instance %s in %s", m.Table, table.Info().ID, instance, place(m.Dir))}
 	if t.columns, err = keyOf(described); err != nil {
 		return nil, err
 	}
@@ -83,12 +81,13 @@ func (m *importCommand) folderTarget(ctx context.Context, home *instances.Home) 
 	}
 	if m.Bulk {
 		const memory = 256 << 20
-		return &bulkTarget{folderTable: t, sorter: rowsort.New(m.Temp, memory)}, nil
+		return &bulkTarget{folderTable: t, sorter: rowsort.New(m.Temp, memory), progress: m.progress(c, "loaded")}, nil
 	}
 	return &folderTarget{folderTable: t}, nil
 }
 
-// check says why a request of the service could not put a row, and encodes its key.
+// check says why a request of the service could not put a row, or why the table takes none of its versions, and encodes
+// its key.
 func (t *folderTable) check(r *rowfile.Row) (err error) {
 	for i, v := range r.Key {
 		t.checked.Key[i].Value = v
@@ -101,6 +100,16 @@ func (t *folderTable) check(r *rowfile.Row) (err error) {
 	if err := t.limits.CheckPut(&t.checked); err != nil {
 		return err
 	}
+	for i := range r.Cells {
+		c := &r.Cells[i]
+		if c.Version == t.taken {
+			continue
+		}
+		if err := t.table.CheckVersion(c.Name, c.Version); err != nil {
+			return err
+		}
+		t.taken = c.Version
+	}
 	t.encoded, err = row.AppendKey(t.encoded[:0], len(r.Key), r.Key...)
 	return err
 }
@@ -109,43 +118,13 @@ func (t *folderTable) check(r *rowfile.Row) (err error) {
 type folderTarget struct {
 	folderTable
 	writer *flagstone.ParallelWriter
-
-	mu      sync.Mutex
-	pending []pendingRow // since the last flush, to find the line of one that is refused
 }
 
-type pendingRow struct {
-	key uint64 // a hash
-	at  bulkio.Place
-}
-
-// maxPending is after how many rows the target flushes by itself, since it remembers their lines.
-const maxPending = 1 << 18
-
+// begin begins to write. What the table refuses of a row that check has passed ends the import.
 func (t *folderTarget) begin(ctx context.Context, rejects *bulkio.Rejects) (err error) {
 	t.rejects = rejects
-	// The writer ends with the first row that may not be rejected.
-	ctx, end := context.WithCancelCause(ctx)
-	t.writer, err = t.table.WriteParallel(ctx, flagstone.ParallelWrite{Workers: t.workers, Refused: func(key []row.Value, why error) {
-		if err := rejects.RefuseRow(t.line(key), why); err != nil {
-			end(err)
-		}
-	}})
+	t.writer, err = t.table.WriteParallel(ctx, flagstone.ParallelWrite{Workers: t.workers})
 	return err
-}
-
-// line finds where a row stands that was refused.
-func (t *folderTarget) line(key []row.Value) bulkio.Place {
-	encoded, _ := row.AppendKey(nil, len(key), key...) // it was encoded before
-	hash := xxhash.Sum64(encoded)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for i := range t.pending {
-		if t.pending[i].key == hash {
-			return t.pending[i].at
-		}
-	}
-	return bulkio.Place{}
 }
 
 // Put gives a row to the writer.
@@ -153,14 +132,6 @@ func (t *folderTarget) Put(r *rowfile.Row, at bulkio.Place) error {
 	if err := t.check(r); err != nil {
 		return t.rejects.RefuseRow(at, err)
 	}
-	if len(t.pending) >= maxPending {
-		if err := t.Flush(); err != nil {
-			return err
-		}
-	}
-	t.mu.Lock()
-	t.pending = append(t.pending, pendingRow{xxhash.Sum64(t.encoded), at})
-	t.mu.Unlock()
 	return t.writer.Write(r.Key, func(c *flagstone.RowChange) {
 		c.PutRow()
 		for i := range r.Cells {
@@ -170,13 +141,7 @@ func (t *folderTarget) Put(r *rowfile.Row, at bulkio.Place) error {
 }
 
 // Flush waits for the writer.
-func (t *folderTarget) Flush() error {
-	err := t.writer.Flush()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.pending = t.pending[:0]
-	return err
-}
+func (t *folderTarget) Flush() error { return t.writer.Flush() }
 
 // Finish ends the writer.
 func (t *folderTarget) Finish(context.Context, error) error { return t.writer.Close() }
@@ -184,12 +149,15 @@ func (t *folderTarget) Finish(context.Context, error) error { return t.writer.Cl
 // bulkTarget sorts rows, and then makes table files of them.
 type bulkTarget struct {
 	folderTable
-	sorter  *rowsort.Sorter
-	encoder []byte
+	ctx      context.Context
+	sorter   *rowsort.Sorter
+	added    int64
+	progress *bulkio.Progress // of the load, after the rows are sorted
+	encoder  []byte
 }
 
 func (t *bulkTarget) begin(ctx context.Context, rejects *bulkio.Rejects) error {
-	t.rejects = rejects
+	t.ctx, t.rejects = ctx, rejects
 	w, err := t.table.BulkLoad(ctx, flagstone.BulkOptions{Workers: t.workers}) // whether the table takes one at all
 	if err != nil {
 		return bulkRefusal(err)
@@ -214,7 +182,8 @@ func (t *bulkTarget) Put(r *rowfile.Row, at bulkio.Place) error {
 		return t.rejects.RefuseRow(at, err)
 	}
 	t.encoder = appendRow(t.encoder[:0], r, at)
-	return t.sorter.Add(t.encoded, t.encoder)
+	t.added++
+	return t.sorter.Add(t.ctx, t.encoded, t.encoder)
 }
 
 // Flush does nothing: there is nothing before the end.
@@ -232,6 +201,9 @@ func (t *bulkTarget) Finish(ctx context.Context, failed error) (err error) {
 	}
 	defer func() { err = errors.Join(err, w.Abort()) }()
 	var cells []flagstone.BulkCell
+	loaded := int64(0)
+	t.progress.Begin(0, 0)
+	defer t.progress.Clear()
 	err = t.sorter.Each(ctx, func(key, value []byte) error {
 		values, err := row.DecodeKey(key, len(t.columns))
 		if err != nil {
@@ -241,6 +213,8 @@ func (t *bulkTarget) Finish(ctx context.Context, failed error) (err error) {
 		if cells, at, err = parseRow(cells[:0], value); err != nil {
 			return err
 		}
+		loaded++
+		t.progress.Show(loaded, float64(loaded)/float64(t.added))
 		err = w.Put(values, cells...)
 		if errors.Is(err, flagstone.ErrInvalid) || errors.Is(err, flagstone.ErrVersionOutOfRange) {
 			return t.rejects.RefuseRow(at, err)
@@ -280,30 +254,41 @@ func parseRow(cells []flagstone.BulkCell, b []byte) (_ []flagstone.BulkCell, at 
 		at.File = int(file)
 		at.Line, err = binary.ReadVarint(in)
 	}
-	take := func() []byte {
-		n, broken := binary.ReadUvarint(in)
-		if broken != nil || n > uint64(in.Len()) {
-			err = cmp.Or(err, errSorted)
-			return nil
-		}
-		begin := len(b) - in.Len()
-		_, _ = in.Seek(int64(n), 1)
-		return b[begin : begin+int(n)]
-	}
 	for err == nil && in.Len() > 0 {
 		var c flagstone.BulkCell
-		var of byte
-		c.Column = string(take())
-		if c.Version, err = binary.ReadVarint(in); err != nil {
-			break
-		}
-		if of, err = in.ReadByte(); err != nil {
-			break
-		}
-		if payload := take(); err == nil {
-			c.Value, err = row.PayloadValue(row.Type(of), payload)
-		}
+		c, err = parseSortedCell(b, in)
 		cells = append(cells, c)
 	}
 	return cells, at, err
+}
+
+// parseSortedCell decodes a cell. in reads b.
+func parseSortedCell(b []byte, in *bytes.Reader) (c flagstone.BulkCell, err error) {
+	sized := func() ([]byte, error) {
+		n, err := binary.ReadUvarint(in)
+		if err != nil || n > uint64(in.Len()) {
+			return nil, cmp.Or(err, errSorted)
+		}
+		begin := len(b) - in.Len()
+		_, _ = in.Seek(int64(n), 1)
+		return b[begin : begin+int(n)], nil
+	}
+	name, err := sized()
+	if err != nil {
+		return c, err
+	}
+	c.Column = string(name)
+	if c.Version, err = binary.ReadVarint(in); err != nil {
+		return c, err
+	}
+	of, err := in.ReadByte()
+	if err != nil {
+		return c, err
+	}
+	payload, err := sized()
+	if err != nil {
+		return c, err
+	}
+	c.Value, err = row.PayloadValue(row.Type(of), payload)
+	return c, err
 }

@@ -77,19 +77,7 @@ func (a *address) write(name string) error {
 	if err != nil {
 		return err
 	}
-	temp := name + ".tmp"
-	if err := os.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(append(text, '\n'))
-	if err := errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	return vfs.OS().Rename(temp, name)
+	return vfs.ReplaceFile(name, append(text, '\n'))
 }
 
 // Verify returns an error if the address file of a home exists and cannot be read.

@@ -178,27 +178,36 @@ func (c *Change) check(nowMillis int64) error {
 		return err
 	}
 	options := &c.Table.Era.Load().Options
-	offset := options.MaxVersionOffsetSeconds
-	limit := VersionLimit(nowMillis, offset)
+	limit := VersionLimit(nowMillis, options.MaxVersionOffsetSeconds)
 	if change.Newest() < limit && (options.TTLSeconds == manifest.NeverExpires || change.Oldest() > (nowMillis+aboutNow)/1000) {
 		return nil
 	}
-	expired := mvcc.CutoffAt(nowMillis, options.TTLSeconds)
 	var m row.Mutation
 	if err := change.Mutation(&m); err != nil {
 		return err
 	}
 	for i := range m.Cells {
 		cell := &m.Cells[i]
-		switch v := cell.Version; {
-		case cell.Kind != row.KindPut:
-		case v >= limit:
-			return fmt.Errorf("%w: table %q, column %q: version %d, now is %d and the offset %d s",
-				ErrVersionOutOfRange, c.Table.Name, cell.Column, v, nowMillis, offset)
-		case v/1000 < expired && v >= (nowMillis-aboutNow)/1000 && v <= (nowMillis+aboutNow)/1000:
-			return fmt.Errorf("%w: table %q, column %q: version %d is expired, and looks like seconds: versions are in milliseconds (%d000?)",
-				ErrVersionOutOfRange, c.Table.Name, cell.Column, v, v)
+		if cell.Kind != row.KindPut {
+			continue
 		}
+		if err := CheckVersion(c.Table, string(cell.Column), cell.Version, nowMillis); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// CheckVersion returns why a put of a column at a version is refused at a time; nil if it is not.
+func CheckVersion(t *table.Table, column string, v, nowMillis int64) error {
+	options := &t.Era.Load().Options
+	switch expired := mvcc.CutoffAt(nowMillis, options.TTLSeconds); {
+	case v >= VersionLimit(nowMillis, options.MaxVersionOffsetSeconds):
+		return fmt.Errorf("%w: table %q, column %q: version %d, now is %d and the offset %d s",
+			ErrVersionOutOfRange, t.Name, column, v, nowMillis, options.MaxVersionOffsetSeconds)
+	case v/1000 < expired && v >= (nowMillis-aboutNow)/1000 && v <= (nowMillis+aboutNow)/1000:
+		return fmt.Errorf("%w: table %q, column %q: version %d is expired, and looks like seconds: versions are in milliseconds (%d000?)",
+			ErrVersionOutOfRange, t.Name, column, v, v)
 	}
 	return nil
 }

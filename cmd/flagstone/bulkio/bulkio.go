@@ -9,6 +9,7 @@
 package bulkio
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -53,7 +54,7 @@ type Import struct {
 	Limiter  *rate.Limiter // of rows; nil: no limit
 	Progress *Progress
 	State    *State
-	Spread   int // so many parts are read in turns, one after the other if it is 1
+	Spread   int // parts that are read in turns; 1: one after the other
 	// Save is how often the state is written; 0: never. Then the target is flushed at the end alone.
 	Save time.Duration
 
@@ -61,9 +62,9 @@ type Import struct {
 	next  int // the first part that was not opened
 }
 
-// turnRows is how many rows of a part are read before those of the next one, and how often the import looks at the clock
-// and at its context.
-const turnRows = 256
+// rowsAtATime is how many rows of a part are read before those of the next one. After them the import looks at the clock and
+// at its context.
+const rowsAtATime = 256
 
 // openPart is a part that is being read.
 type openPart struct {
@@ -80,19 +81,26 @@ func (im *Import) Run(ctx context.Context) (err error) {
 	if err == nil {
 		err = im.save()
 	}
-	err = im.explain(ctx, errors.Join(err, im.Target.Finish(ctx, err)))
+	finish := im.Target.Finish(ctx, err)
 	im.State.Rows -= im.Rejects.TakeRows()
-	im.Progress.End(im.State.Rows)
-	return err
+	if errors.Is(finish, err) { // it ended with what has failed before
+		err, finish = finish, nil
+	}
+	if err == nil && finish == nil {
+		im.Progress.End(im.State.Rows)
+		return nil
+	}
+	im.Progress.Clear()
+	return errors.Join(interrupted(err), interrupted(finish))
 }
 
-// explain puts the end of the context in front of what it has caused.
-func (im *Import) explain(ctx context.Context, err error) error {
-	if refused := im.Rejects.Err(); refused != nil {
-		return refused // and not what the target made of it
-	}
-	if err != nil && ctx.Err() != nil {
+// interrupted names the end of a context. It keeps what an error says beyond that, such as an unknown outcome.
+func interrupted(err error) error {
+	switch {
+	case err == context.Canceled:
 		return errors.New("interrupted")
+	case errors.Is(err, context.Canceled):
+		return fmt.Errorf("interrupted: %w", err)
 	}
 	return err
 }
@@ -102,7 +110,7 @@ func (im *Import) parts(ctx context.Context) (err error) {
 	var open []*openPart
 	defer func() {
 		for _, p := range open {
-			err = errors.Join(err, p.Close())
+			err = cmp.Or(err, p.Close())
 		}
 	}()
 	for {
@@ -120,16 +128,16 @@ func (im *Import) parts(ctx context.Context) (err error) {
 			return nil
 		}
 		for _, p := range open {
-			if err := im.turn(ctx, p); err != nil {
+			if err := im.someRows(ctx, p); err != nil {
 				return err
 			}
-			if err := im.look(ctx); err != nil {
+			if err := im.report(ctx); err != nil {
 				return err
 			}
 		}
 		open = slices.DeleteFunc(open, func(p *openPart) bool {
 			if p.Done {
-				err = errors.Join(err, p.Close())
+				err = cmp.Or(err, p.Close())
 			}
 			return p.Done
 		})
@@ -160,16 +168,19 @@ func (im *Import) open() (*openPart, error) {
 	return nil, nil
 }
 
-// turn imports some rows of a part.
-func (im *Import) turn(ctx context.Context, p *openPart) error {
+// someRows imports the next rows of a part.
+func (im *Import) someRows(ctx context.Context, p *openPart) error {
 	var r rowfile.Row
-	for range turnRows {
+	for range rowsAtATime {
 		if p.End > 0 && p.At.Offset >= p.End {
 			p.Done = true
 			return nil
 		}
 		err := p.Next(&r)
 		if err == io.EOF {
+			if at := p.Position().Offset; at < p.End {
+				return fmt.Errorf("%s ends at %d, and went to %d when the import began: it was cut meanwhile", im.Inputs[p.File].Name, at, p.End)
+			}
 			p.Done = true
 			return nil
 		}
@@ -194,7 +205,7 @@ func (im *Import) put(ctx context.Context, r *rowfile.Row, file int) error {
 		if err := im.Limiter.Wait(ctx); err != nil {
 			return err
 		}
-		if err := im.look(ctx); err != nil { // a turn may take long
+		if err := im.report(ctx); err != nil { // so many rows may take long
 			return err
 		}
 	}
@@ -210,8 +221,8 @@ func (im *Import) put(ctx context.Context, r *rowfile.Row, file int) error {
 	return nil
 }
 
-// look shows the progress and saves the state, when it is time.
-func (im *Import) look(ctx context.Context) error {
+// report shows the progress and saves the state, when it is time.
+func (im *Import) report(ctx context.Context) error {
 	im.Progress.Show(im.State.Rows, im.State.fraction())
 	if im.Save > 0 && time.Since(im.saved) >= im.Save {
 		if err := im.save(); err != nil {

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/flagstone-db/flagstone/cmd/flagstone/rowfile"
+	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/row"
 )
 
@@ -78,10 +79,10 @@ func newFixture(t *testing.T, dir string, most int64, texts ...string) *fixture 
 	t.Helper()
 	f := &fixture{target: &fakeTarget{versions: map[int64]bool{}}, dir: dir}
 	f.Target, f.Progress, f.Save = f.target, &Progress{Out: &f.shown, What: "imported"}, time.Nanosecond
-	begin := &State{Target: "here", Settings: "none", Version: 77}
+	begin := &State{Target: "here", Settings: "none", Version: 77, Rejects: filepath.Join(dir, "rejects")}
 	var names []string
 	for i, text := range texts {
-		id, err := Identify(fmt.Sprintf("file%d", i), strings.NewReader(text), int64(len(text)))
+		id, err := Identify(fmt.Sprintf("file%d", i), strings.NewReader(text), int64(len(text)), time.Unix(1, 0))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -95,7 +96,7 @@ func newFixture(t *testing.T, dir string, most int64, texts ...string) *fixture 
 	}
 	f.State = resumed(t, filepath.Join(dir, "state"), begin)
 	var err error
-	if f.Rejects, err = NewRejects(filepath.Join(dir, "rejects"), names, most, f.State); err != nil {
+	if f.Rejects, err = NewRejects(names, most, f.State); err != nil {
 		t.Fatal(err)
 	}
 	f.target.rejects = f.Rejects
@@ -202,7 +203,7 @@ func TestRejectedLinesAreKeptUpToANumber(t *testing.T) {
 // TestRejectsOfAnImportThatGoesOnAreNotThereTwice writes a line that the state does not know of.
 func TestRejectsOfAnImportThatGoesOnAreNotThereTwice(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "rejects")
-	first, err := NewRejects(name, []string{"f"}, -1, &State{})
+	first, err := NewRejects([]string{"f"}, -1, &State{Rejects: name})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,7 +221,7 @@ func TestRejectsOfAnImportThatGoesOnAreNotThereTwice(t *testing.T) {
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
-	second, err := NewRejects(name, []string{"f"}, 2, &State{Rejected: count, RejectedBytes: size, resumed: true})
+	second, err := NewRejects([]string{"f"}, 2, &State{Rejects: name, Rejected: count, RejectedBytes: size, resumed: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -234,10 +235,10 @@ func TestRejectsOfAnImportThatGoesOnAreNotThereTwice(t *testing.T) {
 	if content, err := os.ReadFile(name); err != nil || bytes.Count(content, []byte("\n")) != 2 {
 		t.Errorf("%s, %v", content, err)
 	}
-	if _, err := NewRejects(name, nil, 0, &State{}); err == nil || !strings.Contains(err.Error(), "exists") {
+	if _, err := NewRejects(nil, 0, &State{Rejects: name}); err == nil || !strings.Contains(err.Error(), "exists") {
 		t.Errorf("a file that is there already: %v", err)
 	}
-	if _, err := NewRejects(name, nil, 0, &State{RejectedBytes: 9999, resumed: true}); err == nil || !strings.Contains(err.Error(), name) {
+	if _, err := NewRejects(nil, 0, &State{Rejects: name, RejectedBytes: 9999, resumed: true}); err == nil || !strings.Contains(err.Error(), name) {
 		t.Errorf("a file that lost its end: %v", err)
 	}
 }
@@ -246,7 +247,7 @@ func TestRejectsOfAnImportThatGoesOnAreNotThereTwice(t *testing.T) {
 func TestAStateOfAnotherImportOrADamagedOneIsRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state")
 	begin := func() *State {
-		return &State{Inputs: []Identity{{"a.csv", 10, "00"}}, Parts: []Part{{Weight: 10}}, Target: "t", Settings: "s", Version: 5}
+		return &State{Inputs: []Identity{{"a.csv", 10, 1, "00", "00"}}, Parts: []Part{{Weight: 10}}, Target: "t", Settings: "s", Version: 5}
 	}
 	resumed(t, path, begin())
 	whole, err := os.ReadFile(path)
@@ -278,6 +279,9 @@ func TestAStateOfAnotherImportOrADamagedOneIsRefused(t *testing.T) {
 		"and not b.csv":            func(s *State) { s.Inputs[0].Name = "b.csv" },
 		"had 10 bytes, and has 11": func(s *State) { s.Inputs[0].Size = 11 },
 		"begins differently":       func(s *State) { s.Inputs[0].Start = "01" },
+		"ends differently":         func(s *State) { s.Inputs[0].End = "01" },
+		"was modified":             func(s *State) { s.Inputs[0].Modified = 2 },
+		"--rejects":                func(s *State) { s.Rejects = "other" },
 	} {
 		other := begin()
 		change(other)
@@ -330,7 +334,7 @@ func TestProgressSaysWhatIsLeft(t *testing.T) {
 		{1000, 0.6, "imported 1000 rows, 100 rows/s, 60.0 %, 10s left"},
 		{1000, 1, "imported 1000 rows, 100 rows/s, 100.0 %"},
 	} {
-		if got := p.text(c.rows, c.fraction, 10*time.Second); got != c.want {
+		if got := p.text("imported", c.rows, c.fraction, 10*time.Second); got != c.want {
 			t.Errorf("%s, want %s", got, c.want)
 		}
 	}
@@ -343,5 +347,60 @@ func TestProgressSaysWhatIsLeft(t *testing.T) {
 	p.End(7)
 	if got := out.String(); !strings.HasPrefix(got, "flagstone: exported 5 rows") || !strings.Contains(got, "\rexported 6 rows") || !strings.Contains(got, "flagstone: exported 7 rows") {
 		t.Errorf("%q", got)
+	}
+}
+
+// TestAFileThatIsCutMeanwhileEndsTheImport cuts it behind a row, and within one.
+func TestAFileThatIsCutMeanwhileEndsTheImport(t *testing.T) {
+	text := numbers(1, 1000)
+	for _, left := range []int{len(text) - 6, len(text) - 3} {
+		f := newFixture(t, t.TempDir(), -1, text)
+		f.Inputs[0].Open = func(at rowfile.Position) (rowfile.Reader, error) {
+			return rowfile.NewReader(strings.NewReader(text[:left]), int64(len(text)), &rowfile.ReadOptions{
+				Format: rowfile.CSV, Key: []rowfile.Column{{Name: "k", Type: row.TypeInteger}}, At: at,
+			})
+		}
+		if err := f.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "cut meanwhile") || f.State.Done() {
+			t.Errorf("%d bytes are left: %v", left, err)
+		}
+		if strings.Contains(f.shown.String(), "imported") {
+			t.Errorf("after a failure it said %s", f.shown.String())
+		}
+	}
+}
+
+// TestOneProcessHasAState takes the lock twice.
+func TestOneProcessHasAState(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state")
+	first, err := Lock(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Lock(path); !errors.Is(err, vfs.ErrLocked) {
+		t.Error(err)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	second, err := Lock(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := second.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestAnInterruptionHidesNoOtherError has the end of a context together with others.
+func TestAnInterruptionHidesNoOtherError(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{context.Canceled, "interrupted"}, {errBroken, "broken"}, {fmt.Errorf("the outcome is unknown: %w", context.Canceled), "interrupted: the outcome is unknown: context canceled"},
+	} {
+		if got := interrupted(c.err); got.Error() != c.want {
+			t.Errorf("%v, want %s", got, c.want)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package bulkio
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"time"
@@ -12,6 +13,7 @@ type Progress struct {
 	Terminal bool          // one line is written over again
 	Every    time.Duration // between two lines; 0: none but the last one
 	What     string        // what is done, in the past: "imported"
+	Stage    string        // what is done meanwhile, if that is something else: "sorted"
 
 	begun, shown time.Time
 	rows         int64 // before the beginning
@@ -30,7 +32,7 @@ func (p *Progress) Show(rows int64, fraction float64) {
 		return
 	}
 	p.shown = time.Now()
-	text := p.text(rows, fraction, time.Since(p.begun))
+	text := p.text(cmp.Or(p.Stage, p.What), rows, fraction, time.Since(p.begun))
 	if p.Terminal {
 		fmt.Fprintf(p.Out, "\r%s\x1b[K", text)
 	} else {
@@ -38,20 +40,22 @@ func (p *Progress) Show(rows int64, fraction float64) {
 	}
 }
 
-// End shows the sum, if the work has begun.
-func (p *Progress) End(rows int64) {
-	if p.begun.IsZero() {
-		return
-	}
+// Clear takes the line away that is written over again.
+func (p *Progress) Clear() {
 	if p.Terminal && p.shown != p.begun {
 		fmt.Fprint(p.Out, "\r\x1b[K")
 	}
-	took := time.Since(p.begun)
-	fmt.Fprintf(p.Out, "flagstone: %s in %s\n", p.text(rows, 0, took), took.Round(time.Millisecond))
 }
 
-func (p *Progress) text(rows int64, fraction float64, took time.Duration) string {
-	text := fmt.Sprintf("%s %d rows, %.0f rows/s", p.What, rows, float64(rows-p.rows)/max(took.Seconds(), 1e-3))
+// End shows the sum of work that has succeeded.
+func (p *Progress) End(rows int64) {
+	p.Clear()
+	took := time.Since(p.begun)
+	fmt.Fprintf(p.Out, "flagstone: %s in %s\n", p.text(p.What, rows, 0, took), took.Round(time.Millisecond))
+}
+
+func (p *Progress) text(what string, rows int64, fraction float64, took time.Duration) string {
+	text := fmt.Sprintf("%s %d rows, %.0f rows/s", what, rows, float64(rows-p.rows)/max(took.Seconds(), 1e-3))
 	if fraction > 0 {
 		text += fmt.Sprintf(", %.1f %%", 100*fraction)
 	}

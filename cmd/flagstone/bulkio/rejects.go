@@ -35,10 +35,11 @@ type Rejects struct {
 	err    error // of the line that was too much
 }
 
-// NewRejects begins to keep rejected lines of inputs in a file: in a new or empty one or, if the state is of an import that
-// goes on, behind those that the state knows of. Without a name they are counted alone.
-func NewRejects(name string, inputs []string, most int64, s *State) (*Rejects, error) {
+// NewRejects begins to keep rejected lines of inputs in the file that the state names: in a new or empty one or, if the state
+// is of an import that goes on, behind those that the state knows of. Without a name they are counted alone.
+func NewRejects(inputs []string, most int64, s *State) (*Rejects, error) {
 	r := &Rejects{inputs: inputs, most: most, count: s.Rejected, bytes: s.RejectedBytes}
+	name := s.Rejects
 	if name == "" {
 		return r, nil
 	}
@@ -107,13 +108,6 @@ func (r *Rejects) TakeRows() int64 {
 	defer r.mu.Unlock()
 	defer func() { r.rows = 0 }()
 	return r.rows
-}
-
-// Err is the error of the line that was one too much.
-func (r *Rejects) Err() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.err
 }
 
 // Sync makes durable what was kept, and returns the number of lines and their bytes in the file.

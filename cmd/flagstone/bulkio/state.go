@@ -10,8 +10,8 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -30,18 +30,24 @@ const (
 
 // Identity tells an input from another file.
 type Identity struct {
-	Name  string `json:"name"`
-	Size  int64  `json:"size"`  // bytes, 0 if it is unknown
-	Start string `json:"start"` // xxhash64 of its first 64 KiB, in hexadecimal
+	Name     string `json:"name"`
+	Size     int64  `json:"size"`     // bytes, 0 if it is unknown
+	Modified int64  `json:"modified"` // nanoseconds since the epoch; 0 if it is no regular file
+	Start    string `json:"start"`    // xxhash64 of its first 64 KiB, in hexadecimal
+	End      string `json:"end"`      // xxhash64 of its last 64 KiB
 }
 
 // Identify finds the identity of a file.
-func Identify(name string, in io.ReaderAt, size int64) (Identity, error) {
-	start := make([]byte, min(size, identityBytes))
-	if _, err := in.ReadAt(start, 0); err != nil && err != io.EOF {
-		return Identity{}, err
+func Identify(name string, in io.ReaderAt, size int64, modified time.Time) (Identity, error) {
+	id := Identity{Name: name, Size: size, Modified: modified.UnixNano()}
+	piece := make([]byte, min(size, identityBytes))
+	for at, sum := range map[int64]*string{0: &id.Start, size - int64(len(piece)): &id.End} {
+		if _, err := in.ReadAt(piece, at); err != nil && err != io.EOF {
+			return Identity{}, err
+		}
+		*sum = checksum(piece)
 	}
-	return Identity{Name: name, Size: size, Start: fmt.Sprintf("%016x", xxhash.Sum64(start))}, nil
+	return id, nil
 }
 
 // Part is a part of an input. Every row of it before At is written or rejected.
@@ -50,7 +56,7 @@ type Part struct {
 	Begin  int64            `json:"begin"`
 	At     rowfile.Position `json:"at"`
 	End    int64            `json:"end"`    // an offset; 0: the end of the input, which is not known yet
-	Weight int64            `json:"weight"` // about its size in bytes; 0 if it is unknown
+	Weight int64            `json:"weight"` // about its size in bytes; below 0 if it is unknown
 	Done   bool             `json:"done"`
 }
 
@@ -73,6 +79,7 @@ type State struct {
 	Parts         []Part     `json:"parts"`
 	Rows          int64      `json:"rows"`           // rows that were written
 	Rejected      int64      `json:"rejected"`       // lines that were not
+	Rejects       string     `json:"rejects"`        // the file of rejected lines; "": none
 	RejectedBytes int64      `json:"rejected_bytes"` // the length of the file of rejected lines
 
 	path    string // "": it is not kept
@@ -84,6 +91,18 @@ func (s *State) Done() bool {
 	return !slices.ContainsFunc(s.Parts, func(p Part) bool { return !p.Done })
 }
 
+// Places is how many parts are read in turns, at most most: as many as the file with the most parts has. So many readers
+// of a Parquet file fit in memory.
+func (s *State) Places(most int) int {
+	parts := make([]int, len(s.Inputs))
+	places := 1
+	for i := range s.Parts {
+		parts[s.Parts[i].File]++
+		places = max(places, parts[s.Parts[i].File])
+	}
+	return min(places, most)
+}
+
 // fraction is the part of the input, by its bytes, that is imported; 0 if that is unknown.
 func (s *State) fraction() float64 {
 	var before, all float64
@@ -91,7 +110,7 @@ func (s *State) fraction() float64 {
 		p := &s.Parts[i]
 		all += float64(p.Weight)
 		switch {
-		case p.Weight == 0:
+		case p.Weight < 0:
 			return 0
 		case p.Done:
 			before += float64(p.Weight)
@@ -125,6 +144,20 @@ func Load(path string, begin *State) (*State, error) {
 	return s, nil
 }
 
+// Lock keeps other processes from the state in a file until it is closed. The lock is on the file PATH.lock, which stays:
+// that of the state is replaced by each save.
+func Lock(path string) (io.Closer, error) {
+	path += ".lock"
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o600)
+	if err == nil {
+		err = f.Close()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return vfs.OS().Lock(path, vfs.LockToRead) // to write would lock the directory, too
+}
+
 // Keep writes the state to a file from now on; with the path "" nowhere.
 func (s *State) Keep(path string) error {
 	s.path = path
@@ -138,6 +171,8 @@ func (s *State) differs(other *State) string {
 		return fmt.Sprintf("it writes to %s, and not to %s", s.Target, other.Target)
 	case s.Settings != other.Settings:
 		return fmt.Sprintf("it has %s, and not %s", s.Settings, other.Settings)
+	case s.Rejects != other.Rejects:
+		return fmt.Sprintf("it has --rejects %q, and not %q", s.Rejects, other.Rejects)
 	case len(s.Inputs) != len(other.Inputs):
 		return fmt.Sprintf("it has %d files, and not %d", len(s.Inputs), len(other.Inputs))
 	}
@@ -150,6 +185,10 @@ func (s *State) differs(other *State) string {
 			return fmt.Sprintf("%s had %d bytes, and has %d now", a.Name, a.Size, b.Size)
 		case a.Start != b.Start:
 			return fmt.Sprintf("%s begins differently than before", a.Name)
+		case a.End != b.End:
+			return fmt.Sprintf("%s ends differently than before", a.Name)
+		case a.Modified != b.Modified:
+			return fmt.Sprintf("%s was modified meanwhile", a.Name)
 		}
 	}
 	return ""
@@ -190,22 +229,5 @@ func (s *State) Write() error {
 		return err
 	}
 	body = append(body, '\n')
-	return Replace(s.path, slices.Concat([]byte(stateHead+checksum(body)+"\n"), body))
-}
-
-// Replace writes a file and gives it its name, durably.
-func Replace(name string, content []byte) error {
-	temp := name + ".part"
-	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(content)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return fmt.Errorf("write %s: %w", temp, err)
-	}
-	if err := vfs.OS().Rename(temp, name); err != nil {
-		return err
-	}
-	return vfs.OS().SyncDir(filepath.Dir(name))
+	return vfs.ReplaceFile(s.path, slices.Concat([]byte(stateHead+checksum(body)+"\n"), body))
 }

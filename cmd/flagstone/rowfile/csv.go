@@ -24,13 +24,18 @@ type csvReader struct {
 	fields  fields
 	key     []row.Value
 	cells   []Cell
+	cellOf  []int // of the first column of a name: 1 + the place of its cell in cells; 0 if it has none
 }
 
 // csvColumn is what a field of a record is.
 type csvColumn struct {
 	Column
-	key int // its place in the key, -1 if it is an attribute column
+	key   int // its place in the key, -1 if it is an attribute column
+	first int // the first column of its name
 }
+
+// maxHeader bounds the columns of a file.
+const maxHeader = 100_000
 
 var byteOrderMark = []byte("\xef\xbb\xbf")
 
@@ -44,10 +49,10 @@ func newCSVReader(in io.Reader, size int64, o *ReadOptions) (Reader, error) {
 	if err == io.EOF {
 		return nil, errors.New("line 1: the file has no header with the names of its columns")
 	}
-	if err == nil {
-		err = r.fields.split(bytes.TrimPrefix(header, byteOrderMark))
+	if err != nil {
+		return nil, err
 	}
-	if err == nil {
+	if err = r.fields.split(bytes.TrimPrefix(header, byteOrderMark), maxHeader); err == nil {
 		err = r.readHeader()
 	}
 	if err != nil {
@@ -65,6 +70,7 @@ func newCSVReader(in io.Reader, size int64, o *ReadOptions) (Reader, error) {
 func (r *csvReader) readHeader() error {
 	seen := map[Column]bool{}
 	found := make([]bool, len(r.o.Key))
+	first := map[string]int{}
 	for _, text := range r.fields.list {
 		c := csvColumn{Column: ParseColumn(string(text))}
 		c.key = keyColumn(r.o.Key, c.Name)
@@ -87,8 +93,13 @@ func (r *csvReader) readHeader() error {
 			return fmt.Errorf("column %s is there twice", c.Column)
 		}
 		seen[c.Column] = true
+		if _, ok := first[c.Name]; !ok {
+			first[c.Name] = len(r.columns)
+		}
+		c.first = first[c.Name]
 		r.columns = append(r.columns, c)
 	}
+	r.cellOf = make([]int, len(r.columns))
 	for i, ok := range found {
 		if !ok {
 			return fmt.Errorf("there is no column %s, which the key of the table has", r.o.Key[i])
@@ -103,7 +114,7 @@ func (r *csvReader) Next(out *Row) error {
 	if err != nil {
 		return err
 	}
-	if err = r.fields.split(record); err == nil {
+	if err = r.fields.split(record, len(r.columns)); err == nil {
 		err = r.row()
 	}
 	if err != nil {
@@ -119,6 +130,7 @@ func (r *csvReader) row() error {
 		return fmt.Errorf("%d fields, and the header has %d", len(r.fields.list), len(r.columns))
 	}
 	r.cells = r.cells[:0]
+	clear(r.cellOf)
 	for i, field := range r.fields.list {
 		c := &r.columns[i]
 		if c.key < 0 && len(field) == 0 && r.missing(c.Type, r.fields.quoted[i]) {
@@ -132,10 +144,32 @@ func (r *csvReader) row() error {
 			r.key[c.key] = v
 			continue
 		}
-		r.cells = append(r.cells, Cell{c.Name, NoVersion, v})
+		if err := r.addCell(c, v, len(field) == 0); err != nil {
+			return err
+		}
 	}
 	return nil
 }
+
+// addCell adds the cell of a field. Of several columns with one name a row has a value in one. With EmptyValue an
+// empty field is a value only if they have no other.
+func (r *csvReader) addCell(c *csvColumn, v row.Value, empty bool) error {
+	at := r.cellOf[c.first] - 1
+	switch optional := r.o.Empty == EmptyValue; {
+	case at < 0:
+		r.cells = append(r.cells, Cell{c.Name, NoVersion, v})
+		r.cellOf[c.first] = len(r.cells)
+	case optional && empty:
+	case optional && len(r.cells[at].Value.Bytes()) == 0 && !isFixed(r.cells[at].Value.Type()):
+		r.cells[at].Value = v
+	default:
+		return fmt.Errorf("column %s has two values", c.Name)
+	}
+	return nil
+}
+
+// isFixed reports whether values of a type cannot be empty.
+func isFixed(of row.Type) bool { return of != row.TypeString && of != row.TypeBinary }
 
 // missing reports whether an empty field is no cell.
 func (r *csvReader) missing(of row.Type, quoted bool) bool {
@@ -143,7 +177,7 @@ func (r *csvReader) missing(of row.Type, quoted bool) bool {
 	case EmptyMissing:
 		return true
 	case EmptyValue:
-		return of != row.TypeString && of != row.TypeBinary
+		return isFixed(of)
 	}
 	return !quoted
 }
@@ -171,8 +205,8 @@ type fields struct {
 	unescaped []byte
 }
 
-// split cuts a record into fields.
-func (f *fields) split(record []byte) error {
+// split cuts a record into fields, most of them at most: a field takes more memory than its comma.
+func (f *fields) split(record []byte, most int) error {
 	f.list, f.quoted, f.unescaped = f.list[:0], f.quoted[:0], f.unescaped[:0]
 	for {
 		var field []byte
@@ -195,6 +229,9 @@ func (f *fields) split(record []byte) error {
 		f.list, f.quoted = append(f.list, field), append(f.quoted, quoted)
 		if len(record) == 0 {
 			return nil
+		}
+		if len(f.list) == most {
+			return fmt.Errorf("more than %d fields", most)
 		}
 		record = record[1:] // the comma
 	}

@@ -9,6 +9,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
+	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"github.com/flagstone-db/flagstone/instances"
@@ -17,12 +20,44 @@ import (
 
 // jsonRow is instances.Row, but tells a cell without a version from one of version 0.
 type jsonRow struct {
-	Key     []instances.KeyValue `json:"key"`
-	Columns []struct {
-		Name    string          `json:"name"`
-		Version *int64          `json:"version"`
-		Value   instances.Value `json:"value"`
-	} `json:"columns"`
+	Key     jsonList[instances.KeyValue] `json:"key"`
+	Columns jsonList[jsonCell]           `json:"columns"`
+}
+
+type jsonCell struct {
+	Name    string          `json:"name"`
+	Version *int64          `json:"version"`
+	Value   instances.Value `json:"value"`
+}
+
+// maxJSONList bounds the cells of a row. The service allows fewer.
+const maxJSONList = 10_000
+
+// jsonList is an array of at most maxJSONList elements: an empty element takes three bytes of a line, and many more in
+// memory.
+type jsonList[T any] []T
+
+// UnmarshalJSON reads an array.
+func (l *jsonList[T]) UnmarshalJSON(text []byte) error {
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields()
+	switch begin, err := decoder.Token(); {
+	case err != nil:
+		return err
+	case begin != json.Delim('['):
+		return fmt.Errorf("key and columns are arrays, not %v", begin)
+	}
+	for decoder.More() {
+		if len(*l) == maxJSONList {
+			return fmt.Errorf("a row has more than %d cells", maxJSONList)
+		}
+		var element T
+		if err := decoder.Decode(&element); err != nil {
+			return err
+		}
+		*l = append(*l, element)
+	}
+	return nil
 }
 
 type jsonReader struct {
@@ -55,13 +90,16 @@ func (r *jsonReader) row(line []byte) error {
 	if !utf8.Valid(line) { // the decoder would change it
 		return errors.New("the line is not UTF-8")
 	}
+	if err := checkEscapes(line); err != nil {
+		return err
+	}
 	decoder := json.NewDecoder(bytes.NewReader(line))
 	decoder.DisallowUnknownFields()
 	var in jsonRow
 	if err := decoder.Decode(&in); err != nil {
 		return err
 	}
-	if decoder.More() {
+	if len(bytes.TrimSpace(line[decoder.InputOffset():])) > 0 {
 		return errors.New("text behind the object")
 	}
 	clear(r.key)
@@ -69,6 +107,9 @@ func (r *jsonReader) row(line []byte) error {
 		at := keyColumn(r.table, k.Name)
 		if at < 0 {
 			return fmt.Errorf("the key of the table has no column %q", k.Name)
+		}
+		if r.key[at].Type() != row.TypeNone {
+			return fmt.Errorf("key column %s is there twice", k.Name)
 		}
 		r.key[at] = k.Value.Value
 	}
@@ -89,6 +130,36 @@ func (r *jsonReader) row(line []byte) error {
 		r.cells = append(r.cells, cell)
 	}
 	return nil
+}
+
+// checkEscapes refuses an escape that is half of a surrogate pair: the decoder would replace it by U+FFFD.
+func checkEscapes(line []byte) error {
+	for {
+		at := bytes.IndexByte(line, '\\')
+		if at < 0 || at+1 == len(line) {
+			return nil
+		}
+		first := escaped(line[at:])
+		if line = line[at+2:]; !utf16.IsSurrogate(first) {
+			continue
+		}
+		if utf16.DecodeRune(first, escaped(line[4:])) == unicode.ReplacementChar {
+			return fmt.Errorf("\\u%04x is half of a surrogate pair; write a string that is not UTF-8 as {\"string\": HEXADECIMAL}", first)
+		}
+		line = line[10:]
+	}
+}
+
+// escaped is the code of the escape with which a text begins; 0 if it begins with none.
+func escaped(text []byte) rune {
+	if len(text) < 6 || text[0] != '\\' || text[1] != 'u' {
+		return 0
+	}
+	code, err := strconv.ParseUint(string(text[2:6]), 16, 16)
+	if err != nil {
+		return 0
+	}
+	return rune(code)
 }
 
 // Position is the place behind the line that was read last.

@@ -21,7 +21,8 @@ type parquetReader struct {
 	ready   []parquet.Row // of buffer
 	read    int64
 	table   []Column
-	columns []parquetColumn // by their index
+	columns []parquetColumn   // by their index
+	values  [][]parquet.Value // of a row, by the index of the column
 	key     []row.Value
 	cells   []Cell
 }
@@ -31,7 +32,8 @@ type parquetColumn struct {
 	Column
 	key  int    // its place in the key, -1 if it is none of it
 	cell string // name, version or a type: its field in the list of cells; "" if it is not in it
-	wide bool   // an unsigned integer of 64 bits, half of which do not fit
+	// unsigned: an integer without a sign. Of those of 64 bits half do not fit.
+	unsigned bool
 }
 
 func newParquetReader(in io.Reader, size int64, o *ReadOptions) (_ Reader, err error) {
@@ -125,7 +127,7 @@ func (r *parquetReader) readSchema(o *ReadOptions) error {
 func (r *parquetReader) column(path []string, leaf *parquet.LeafColumn, cells string, o *ReadOptions) (c parquetColumn, err error) {
 	name := path[0]
 	c = parquetColumn{Column: Column{Name: name}, key: keyColumn(o.Key, name)}
-	if c.Type, c.wide, err = leafType(leaf.Node.Type()); err != nil {
+	if c.Type, c.unsigned, err = leafType(leaf.Node.Type()); err != nil {
 		return c, err
 	}
 	switch nested := len(path) > 1 || leaf.MaxRepetitionLevel > 0; {
@@ -154,7 +156,7 @@ func (r *parquetReader) column(path []string, leaf *parquet.LeafColumn, cells st
 }
 
 // leafType is the type of the values of a column.
-func leafType(t parquet.Type) (of row.Type, wide bool, err error) {
+func leafType(t parquet.Type) (of row.Type, unsigned bool, err error) {
 	var logical any
 	if l := t.LogicalType(); l != nil {
 		logical = l.Value
@@ -167,12 +169,7 @@ func leafType(t parquet.Type) (of row.Type, wide bool, err error) {
 	switch t.Kind() {
 	case parquet.Boolean:
 		return row.TypeBoolean, false, nil
-	case parquet.Int32:
-		if isInteger && !integer.IsSigned && integer.BitWidth == 32 {
-			return row.TypeNone, false, fmt.Errorf("values of Parquet's type %s are not imported", t)
-		}
-		return row.TypeInteger, false, nil
-	case parquet.Int64:
+	case parquet.Int32, parquet.Int64:
 		return row.TypeInteger, isInteger && !integer.IsSigned, nil
 	case parquet.Float, parquet.Double:
 		return row.TypeDouble, false, nil
@@ -223,7 +220,10 @@ func (r *parquetReader) Next(out *Row) (err error) {
 	in := r.ready[0]
 	r.ready = r.ready[1:]
 	r.read++
-	if err := r.row(in); err != nil {
+	if err := r.divide(in); err != nil {
+		return fmt.Errorf("row %d: the file is damaged: %w", r.read, err)
+	}
+	if err := r.row(); err != nil {
 		return &BadRow{Line: r.read, Err: err}
 	}
 	out.Line, out.Key, out.Cells = r.read, r.key, r.cells
@@ -238,45 +238,68 @@ func (r *parquetReader) end() error {
 	return io.EOF
 }
 
-// row takes the values of a row apart.
-func (r *parquetReader) row(in parquet.Row) (err error) {
+// divide finds the values of each column. In a damaged file a column may end early, and the library gives the row
+// without its values.
+func (r *parquetReader) divide(in parquet.Row) error {
+	r.values = r.values[:0]
+	cells := -1
+	for i := range r.columns {
+		n := 0
+		for n < len(in) && in[n].Column() == i {
+			n++
+		}
+		switch c := &r.columns[i]; {
+		case n == 0:
+			return fmt.Errorf("column %s has no value", c.Name)
+		case c.cell == "" && n > 1:
+			return fmt.Errorf("column %s has %d values", c.Name, n)
+		case c.cell != "" && cells >= 0 && n != cells:
+			return fmt.Errorf("field %s of the cells has %d values, and another one %d", c.cell, n, cells)
+		case c.cell != "":
+			cells = n
+		}
+		r.values, in = append(r.values, in[:n:n]), in[n:]
+	}
+	if len(in) > 0 {
+		return fmt.Errorf("a value of column %d is out of its place", in[0].Column())
+	}
+	return nil
+}
+
+// row makes a row of the values.
+func (r *parquetReader) row() error {
 	clear(r.key)
 	r.cells = r.cells[:0]
-	in.Range(func(index int, values []parquet.Value) bool {
-		if index >= len(r.columns) {
-			err = fmt.Errorf("a value of column %d, and the file has %d", index, len(r.columns))
-			return false
-		}
-		c := &r.columns[index]
-		if c.cell != "" {
-			err = r.cellValues(c, values)
-			return err == nil
-		}
-		if len(values) != 1 {
-			err = fmt.Errorf("column %s has %d values", c.Name, len(values))
-			return false
-		}
-		v := values[0]
+	for i, values := range r.values {
+		c, v := &r.columns[i], values[0]
 		switch {
+		case c.cell != "":
+			if err := r.cellValues(c, values); err != nil {
+				return err
+			}
 		case v.IsNull():
-		case c.wide && v.Int64() < 0:
-			err = fmt.Errorf("column %s: %d is no integer of 64 bits with a sign", c.Name, v.Uint64())
+		case c.unsigned && v.Kind() == parquet.Int64 && v.Int64() < 0:
+			return fmt.Errorf("column %s: %d is no integer of 64 bits with a sign", c.Name, v.Uint64())
 		case c.key >= 0:
-			r.key[c.key] = rowValue(c.Type, v)
+			r.key[c.key] = c.value(v)
 		default:
-			r.cells = append(r.cells, Cell{c.Name, NoVersion, rowValue(c.Type, v)})
+			r.cells = append(r.cells, Cell{c.Name, NoVersion, c.value(v)})
 		}
-		return err == nil
-	})
-	if err == nil {
-		err = checkKey(r.table, r.key)
 	}
 	for i := range r.cells {
-		if c := &r.cells[i]; err == nil && (c.Name == "" || c.Value.Type() == row.TypeNone) {
-			err = fmt.Errorf("cell %d has no name or no value", i+1)
+		if c := &r.cells[i]; c.Name == "" || c.Value.Type() == row.TypeNone {
+			return fmt.Errorf("cell %d has no name or no value", i+1)
 		}
 	}
-	return err
+	return checkKey(r.table, r.key)
+}
+
+// value is a value of the column.
+func (c *parquetColumn) value(v parquet.Value) row.Value {
+	if c.unsigned && v.Kind() == parquet.Int32 {
+		return row.Integer(int64(v.Uint32()))
+	}
+	return rowValue(c.Type, v)
 }
 
 // cellValues takes one field of all cells of a row.

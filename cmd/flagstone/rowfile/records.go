@@ -24,6 +24,7 @@ type records struct {
 	most   int
 	long   []byte // a record of several pieces
 	begin  int64  // line of the newest record
+	quoted int64  // line of the quote that was opened last
 	behind Position
 }
 
@@ -66,7 +67,13 @@ func (r *records) read() ([]byte, error) {
 			r.behind.Line++
 		}
 		if r.csv && (state != atField || bytes.IndexByte(piece, '"') >= 0 || !ended) {
-			state = state.after(piece)
+			var opened bool
+			if state, opened = state.after(piece); opened {
+				r.quoted = r.behind.Line
+				if !ended {
+					r.quoted++
+				}
+			}
 		}
 		whole := ended && state != inQuotes
 		if whole && len(r.long) == 0 {
@@ -79,6 +86,8 @@ func (r *records) read() ([]byte, error) {
 		switch {
 		case whole:
 			return r.long, nil
+		case err == io.EOF && state == inQuotes:
+			return nil, fmt.Errorf("line %d: a quote begins a field, and is never closed", r.quoted)
 		case err == io.EOF && len(r.long) > 0:
 			if !ended {
 				r.behind.Line++
@@ -100,9 +109,10 @@ const (
 	atQuote                 // behind a quote in a quoted one: it ends the field, unless another quote follows
 )
 
-// after returns where the text is behind a piece.
-func (q quoting) after(piece []byte) quoting {
+// after returns where the text is behind a piece, and whether the piece opens a quote.
+func (q quoting) after(piece []byte) (_ quoting, opened bool) {
 	for _, c := range piece {
+		opened = opened || c == '"' && q == atField
 		switch {
 		case q == inQuotes:
 			if c == '"' {
@@ -116,5 +126,5 @@ func (q quoting) after(piece []byte) quoting {
 			q = inField
 		}
 	}
-	return q
+	return q, opened
 }

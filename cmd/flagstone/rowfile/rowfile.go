@@ -138,8 +138,11 @@ func NewReader(in io.Reader, size int64, o *ReadOptions) (Reader, error) {
 	return nil, fmt.Errorf("no format is named %q; there are csv, json and parquet", o.Format)
 }
 
+// maxColumnReaders bounds the columns of a Parquet file that are read at a time: each has a page in memory.
+const maxColumnReaders = 1000
+
 // Cut returns the positions that divide a file into n parts, from its beginning to its end. A part is not empty, so there
-// may be fewer. A CSV or JSON file is read for it.
+// may be fewer. A CSV or JSON file is read for it. A Parquet file is divided between its row groups.
 func Cut(in io.Reader, size int64, o *ReadOptions, n int) ([]Position, error) {
 	r, err := NewReader(in, size, o)
 	if err != nil {
@@ -155,7 +158,12 @@ func Cut(in io.Reader, size int64, o *ReadOptions, n int) ([]Position, error) {
 	case *jsonReader:
 		records = r.records
 	case *parquetReader:
-		for ; len(cuts) < n; cuts = append(cuts, Position{due(), due()}) {
+		n = max(1, min(n, maxColumnReaders/len(r.columns)))
+		at := int64(0)
+		for _, group := range r.file.RowGroups() {
+			if at += group.NumRows(); len(cuts) < n && at >= due() {
+				cuts = append(cuts, Position{at, at})
+			}
 		}
 		return slices.Compact(append(cuts, Position{r.Size(), r.Size()})), nil
 	}

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/parquet-go/parquet-go"
+
 	"github.com/flagstone-db/flagstone/row"
 )
 
@@ -83,6 +85,11 @@ func written(t *testing.T, format Format, l *Layout, rows []Row) []byte {
 	for i := range rows {
 		if err := w.Write(&rows[i]); err != nil {
 			t.Fatal(err)
+		}
+		if w, ok := w.(*parquetWriter); ok && i%2 == 1 { // several row groups
+			if err := w.out.Flush(); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	if err := w.Close(); err != nil {
@@ -227,7 +234,12 @@ func TestCSVOfOtherProgramsIsRead(t *testing.T) {
 		{"an empty key", "k,a\n,1\n", EmptyMissing, `2[""] a="1"`},
 		{"bad lines", "k,n\nx,1\ny,z\nz\nv\"w,1\n\"a\"b,1\nu,2\n", "", `2["x"] n=1; !line 3: column n: invalid: "z" is no value of type integer: strconv.ParseInt: parsing "z": invalid syntax; ` +
 			`!line 4: 1 fields, and the header has 2; !line 5: field 1: a quote in a field that does not begin with one; !line 6: field 1: text behind the closing quote; 7["u"] n=2`},
-		{"never closed", "k,a\nx,\"1\ny,2\n", "", `!line 2: field 2: the quote is not closed`},
+		{"never closed", "k,a\nx,\"1\ny,2\n", "", `!!line 2: a quote begins a field, and is never closed`},
+		{"never closed later", "k,a\n\"x\n\",\"1\ny,2\n", "", `!!line 3: a quote begins a field, and is never closed`},
+		{"a header never closed", "k,\"a\n1,2\n", "", `!line 1: a quote begins a field, and is never closed`},
+		{"too many fields", "k\nx,,,,,,\ny\n", "", `!line 2: more than 1 fields; 3["y"]`},
+		{"several types", "k,a:integer,a:string\nx,1,\ny,,z\nv,1,z\nw,1,\"\"\n", "", `2["x"] a=1; 3["y"] a="z"; !line 4: column a has two values; !line 5: column a has two values`},
+		{"an empty one of several types", "k,a:integer,a:string,a:binary\nx,1,,\ny,,,00\nv,,,\nw,1,z,\n", EmptyValue, `2["x"] a=1; 3["y"] a=0x00; 4["v"] a=""; !line 5: column a has two values`},
 		{"nothing", "", "", "!line 1: the file has no header with the names of its columns"},
 		{"no key", "a\n1\n", "", "!line 1: the header: there is no column k:string, which the key of the table has"},
 		{"another key", "k:integer\n1\n", "", "!line 1: the header: key column k is of type string in the table, and of type integer in the file"},
@@ -252,7 +264,13 @@ func TestJSONLinesThatAreNoRowsAreBad(t *testing.T) {
 		`{"key":[{"name":"k","value":1}]}`:   "of type string, and this value of type integer",
 		`{"key":[{"name":"k","value":"x"}],"columns":[{"name":"a"}]}`:                        `column "a" has no value`,
 		`{"key":[{"name":"k","value":"x"}],"columns":[{"name":"a","value":1,"version":-1}]}`: "version -1",
-		"{\"key\":[{\"name\":\"k\",\"value\":\"\xff\"}]}":                                    "not UTF-8",
+		good + "}": "text behind the object",
+		`{"key":[{"name":"k","value":"x"},{"name":"k","value":"y"}]}`: "key column k is there twice",
+		`{"key":[{"name":"k","value":"\ud83d"}]}`:                     "half of a surrogate pair",
+		`{"key":[{"name":"k","value":"\ud83d\u0041"}]}`:               "half of a surrogate pair",
+		`{"key":[{"name":"k","value":"\ude00\ud83d"}]}`:               "half of a surrogate pair",
+		`{"key":[` + strings.Repeat("{},", 10_001) + `{}]}`:           "more than 10000",
+		"{\"key\":[{\"name\":\"k\",\"value\":\"\xff\"}]}":             "not UTF-8",
 	} {
 		got := read(JSON, good+"\n"+in+"\n"+good+"\n", ReadOptions{})
 		if !strings.HasPrefix(got, `1["x"] a=1; !line 2: `) || !strings.Contains(got, want) || !strings.HasSuffix(got, `; 3["x"] a=1`) {
@@ -331,5 +349,81 @@ func TestWritersRefuseWhatAFileCannotHold(t *testing.T) {
 	}
 	if _, err := NewWriter(io.Discard, Parquet, &Layout{Key: testKey, Columns: []Column{{"a", row.TypeInteger}, {"a", row.TypeString}}}); err == nil {
 		t.Error("a flat Parquet file with two columns of one name")
+	}
+}
+
+// TestEscapesOfJSONAreRead has pairs of surrogates, and backslashes that begin no escape of one.
+func TestEscapesOfJSONAreRead(t *testing.T) {
+	in := `{"key":[{"name":"k","value":"\\ud83d \ud83d\ude00\n\""}]}`
+	if got, want := read(JSON, in, ReadOptions{}), "1[\"\\\\ud83d \U0001F600\\n\\\"\"]"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// givenRows are rows as the library gives them.
+type givenRows struct {
+	parquet.Rows
+	left []parquet.Row
+}
+
+func (g *givenRows) ReadRows(rows []parquet.Row) (int, error) {
+	n := copy(rows, g.left)
+	if g.left = g.left[n:]; n == 0 {
+		return 0, io.EOF
+	}
+	return n, nil
+}
+
+func (g *givenRows) Close() error { return nil }
+
+// TestAColumnThatEndsEarlyEndsTheReader gives rows without values of a column, and out of order.
+func TestAColumnThatEndsEarlyEndsTheReader(t *testing.T) {
+	flat := &Layout{Key: []Column{{"k", row.TypeInteger}}, Columns: []Column{{"a", row.TypeInteger}, {"b", row.TypeInteger}}}
+	cells := &Layout{Key: flat.Key}
+	value := func(column int) parquet.Value { return parquet.Int64Value(7).Level(0, 1, column) }
+	for what, c := range map[string]struct {
+		layout  *Layout
+		columns []int // of the values
+	}{
+		"the first ends": {flat, []int{1, 2}}, "the middle ends": {flat, []int{0, 2}}, "the last ends": {flat, []int{0, 1}},
+		"two values": {flat, []int{0, 0, 1, 2}}, "out of order": {flat, []int{0, 1, 2, 1}}, "a field of cells ends": {cells, []int{0, 1, 2, 3, 3, 4, 5, 6, 7}},
+	} {
+		file := written(t, Parquet, c.layout, nil)
+		r, err := NewReader(bytes.NewReader(file), int64(len(file)), &ReadOptions{Format: Parquet, Key: flat.Key})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var in parquet.Row
+		for _, column := range c.columns {
+			in = append(in, value(column))
+		}
+		r.(*parquetReader).rows = &givenRows{left: []parquet.Row{in}}
+		if err := r.Next(new(Row)); err == nil || errors.As(err, new(*BadRow)) || !strings.Contains(err.Error(), "row 1: the file is damaged") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// TestUnsignedIntegersOfParquetAreRead has the largest ones.
+func TestUnsignedIntegersOfParquetAreRead(t *testing.T) {
+	var file bytes.Buffer
+	type unsigned struct {
+		K int64  `parquet:"k"`
+		A uint32 `parquet:"a"`
+		B uint64 `parquet:"b"`
+	}
+	if err := parquet.Write(&file, []unsigned{{1, math.MaxUint32, math.MaxInt64}, {2, 0, math.MaxUint64}}); err != nil {
+		t.Fatal(err)
+	}
+	r, err := NewReader(bytes.NewReader(file.Bytes()), int64(file.Len()), &ReadOptions{Format: Parquet, Key: []Column{{"k", row.TypeInteger}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got Row
+	if err := r.Next(&got); err != nil || got.Cells[0].Value.Int64() != math.MaxUint32 || got.Cells[1].Value.Int64() != math.MaxInt64 {
+		t.Errorf("%v, %v", got, err)
+	}
+	if err := r.Next(&got); !errors.As(err, new(*BadRow)) {
+		t.Error(err)
 	}
 }

@@ -57,12 +57,12 @@ type run struct {
 func New(dir string, memory int) *Sorter { return &Sorter{dir: dir, memory: memory} }
 
 // Add adds a record. The key is not empty. Add copies both.
-func (s *Sorter) Add(key, value []byte) error {
+func (s *Sorter) Add(ctx context.Context, key, value []byte) error {
 	if s.arena == nil {
 		s.arena = make([]byte, 0, s.memory) // growing would copy it, and take twice as much
 	}
 	if len(s.index) > 0 && len(s.arena)+len(key)+len(value)+entryBytes*(len(s.index)+1) > s.memory {
-		if err := s.spill(); err != nil {
+		if err := s.spill(ctx); err != nil {
 			return err
 		}
 	}
@@ -92,7 +92,7 @@ func (s *Sorter) sort() {
 }
 
 // spill writes what is in memory as a run.
-func (s *Sorter) spill() error {
+func (s *Sorter) spill(ctx context.Context) error {
 	s.sort()
 	err := s.write(0, func(w *runWriter) error {
 		for i := range s.index {
@@ -106,11 +106,11 @@ func (s *Sorter) spill() error {
 	if err != nil {
 		return err
 	}
-	return s.mergeFull()
+	return s.mergeFull(ctx)
 }
 
 // mergeFull merges the newest runs while maxRuns of them have one level.
-func (s *Sorter) mergeFull() error {
+func (s *Sorter) mergeFull(ctx context.Context) error {
 	for {
 		n := len(s.runs) - maxRuns
 		if n < 0 || s.runs[n].level != s.runs[len(s.runs)-1].level {
@@ -118,7 +118,7 @@ func (s *Sorter) mergeFull() error {
 		}
 		full := s.runs[n:]
 		s.runs = s.runs[:n:n]
-		err := s.write(full[0].level+1, func(w *runWriter) error { return merge(context.Background(), full, w.add) })
+		err := s.write(full[0].level+1, func(w *runWriter) error { return merge(ctx, full, w.add) })
 		for _, r := range full {
 			err = cmp.Or(err, r.close())
 		}
@@ -155,7 +155,7 @@ func (s *Sorter) Each(ctx context.Context, do func(key, value []byte) error) err
 		}
 		return nil
 	}
-	if err := s.spill(); err != nil {
+	if err := s.spill(ctx); err != nil {
 		return err
 	}
 	s.arena, s.index = nil, nil

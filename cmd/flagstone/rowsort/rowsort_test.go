@@ -25,7 +25,7 @@ func TestRecordsComeSortedAndTheLastOfAKeyStays(t *testing.T) {
 			key := fmt.Appendf(nil, "%0*d", 1+random.IntN(12), random.IntN(300))
 			value := bytes.Repeat([]byte{byte(i)}, random.IntN(30))
 			want[string(key)] = string(value)
-			if err := s.Add(key, value); err != nil {
+			if err := s.Add(t.Context(), key, value); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -104,7 +104,7 @@ func TestAnErrorOfTheReceiverEndsTheMerge(t *testing.T) {
 	s := New(t.TempDir(), 1)
 	defer s.Close()
 	for i := range 10 {
-		if err := s.Add([]byte{byte(i + 1)}, nil); err != nil {
+		if err := s.Add(t.Context(), []byte{byte(i + 1)}, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
