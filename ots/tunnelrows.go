@@ -313,6 +313,28 @@ func (e *Engine) dropTunnels(ctx context.Context, open []*openTunnel) {
 	}
 }
 
+// sweepTunnels deletes all rows of an instance without tables, also those that a crash left behind.
+// REQUIRES: tableOps is held.
+func (e *Engine) sweepTunnels(ctx context.Context, instance string) error {
+	rows, err := e.tunnelRows()
+	if rows == nil || err != nil {
+		return err
+	}
+	batch := e.store.NewBatch()
+	err = e.scanTunnels(ctx, []row.Value{row.String(instance)}, func(key []row.Value, _ []byte) error {
+		own := make([]row.Value, len(key)) // the scan reuses the memory of the key
+		for i := range key {
+			own[i] = key[i].Clone()
+		}
+		batch.Row(rows, own).DeleteRow()
+		return nil
+	})
+	if err != nil || batch.Len() == 0 {
+		return err
+	}
+	return e.store.Apply(ctx, batch)
+}
+
 // stream finds the stream that the tunnel reads.
 func (t *openTunnel) stream() (*table, *stream, error) {
 	found, bad := t.e.table(t.instance, t.spec.Table)

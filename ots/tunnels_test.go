@@ -332,6 +332,12 @@ func TestDroppedTablesAndInstancesLeaveNoTunnels(t *testing.T) {
 		f.createPlain(1, -1)
 		id := f.tunnelOf("n", tunnel.BaseAndStream)
 		c := f.consumer(id)
+		if what != "DeleteTable" { // a crash left rows behind
+			orphan := &openTunnel{e: f.Engine, instance: testInstance, id: newTunnelID()}
+			if err := orphan.Store(ctx, tunnel.Change{Spec: &tunnel.Spec{Table: "gone"}, Put: map[string]tunnel.Channel{"x": {}}}); err != nil {
+				t.Fatal(err)
+			}
+		}
 		if err := drop(f); err != nil {
 			t.Fatal(what, err)
 		}
