@@ -496,7 +496,7 @@ func TestAChannelWaitsForItsHolderAfterARestart(t *testing.T) {
 	_, got = beat(t, tunnel, a, held...)
 	wantAnswer(t, "it comes late", got, "")
 
-	w, tunnel, a, held = start()
+	w, tunnel, a, _ = start()
 	if err := tunnel.Shutdown(ctx, a); err != nil {
 		t.Fatal(err)
 	}
