@@ -16,7 +16,10 @@ import (
 type worker struct {
 	id    string
 	holds map[string]*holding
+	old   map[string]*holding // channels that it had before they were opened again; some requests are late
 }
+
+func newWorker(id string) *worker { return &worker{id, map[string]*holding{}, map[string]*holding{}} }
 
 type holding struct {
 	report   Report
@@ -55,7 +58,7 @@ func (g *game) play() {
 	for step := range 4000 {
 		if len(g.workers) == 0 || len(g.workers) < 4 && g.rng.IntN(100) == 0 {
 			if id, err := g.tunnel.Connect(context.Background(), 5); err == nil {
-				g.workers = append(g.workers, &worker{id, map[string]*holding{}})
+				g.workers = append(g.workers, newWorker(id))
 			}
 		}
 		i := g.rng.IntN(len(g.workers))
@@ -90,7 +93,7 @@ func (g *game) play() {
 			g.t.Fatalf("seed %d: never ends: %v", g.seed, g.delivered)
 		}
 		if len(g.workers) == 0 {
-			g.workers = append(g.workers, &worker{connect(g.t, g.tunnel, 5), map[string]*holding{}})
+			g.workers = append(g.workers, newWorker(connect(g.t, g.tunnel, 5)))
 		}
 		for i := len(g.workers) - 1; i >= 0; i-- {
 			w := g.workers[i]
@@ -138,6 +141,12 @@ func (g *game) finished() bool {
 
 // step lets a worker read a page, or write a checkpoint.
 func (g *game) step(w *worker) {
+	if names := slices.Sorted(maps.Keys(w.old)); len(names) > 0 && g.rng.IntN(10) == 0 {
+		name := names[g.rng.IntN(len(names))]
+		g.use(w, name, w.old[name])
+		delete(w.old, name)
+		return
+	}
 	for _, name := range slices.Sorted(maps.Keys(w.holds)) {
 		h := w.holds[name]
 		if h.report.Status != Open || g.rng.IntN(3) == 0 {
@@ -233,6 +242,9 @@ func (g *game) beat(w *worker) bool {
 		h := w.holds[r.Channel]
 		switch {
 		case h == nil || r.Version > h.report.Version && r.Status == Open:
+			if h != nil && h.read {
+				w.old[r.Channel] = h
+			}
 			h = &holding{report: r}
 		case r.Version >= h.report.Version && r.Status == Closing:
 			h.report = Report{r.Channel, r.Version + 1, Closed}
