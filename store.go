@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/flagstone-db/flagstone/internal/clock"
 	"github.com/flagstone-db/flagstone/internal/commit"
@@ -332,6 +333,9 @@ func (s *Store) NowMillis() int64 { return s.issued.Millis() }
 
 // WallMillis is the wall clock in milliseconds, by which cells expire for readers.
 func (s *Store) WallMillis() int64 { return s.clock.NowMillis() }
+
+// Elapsed is a monotonic reading of the store's clock since an arbitrary start.
+func (s *Store) Elapsed() time.Duration { return s.clock.Elapsed() }
 
 // Close makes everything that was written durable and closes the store. Writes in progress fail
 // or finish, and transactions are aborted. REQUIRES: scans and snapshots are closed.

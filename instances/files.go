@@ -94,12 +94,12 @@ func CompareKeys(a, b []row.Value) int {
 }
 
 // LoadedKeys returns a sample of the keys that are in use, by the name of the table, "instance/table". Tables that are
-// not in use are left out.
+// not in use, or of no instance, are left out.
 func (h *Home) LoadedKeys() map[string][]flagstone.LoadedKey {
 	sampled := make(map[string][]flagstone.LoadedKey)
 	for _, store := range h.view.Load().stores {
 		for _, t := range store.Tables() {
-			if keys := t.LoadedKeys(); len(keys) > 0 {
+			if keys := t.LoadedKeys(); len(keys) > 0 && strings.Contains(t.Name(), "/") {
 				sampled[t.Name()] = keys
 			}
 		}

@@ -7,7 +7,6 @@ package ots
 import (
 	"hash/maphash"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
 
 	flagstone "github.com/flagstone-db/flagstone"
@@ -70,7 +69,7 @@ func New(store *flagstone.Store, opts Options) (*Engine, error) {
 		e.logger = slog.New(slog.DiscardHandler)
 	}
 	e.seed = maphash.MakeSeed()
-	e.tunnels.run, e.tunnels.open = rand.Uint64(), make(map[string]*openTunnel)
+	e.tunnels.open = make(map[tunnelID]*tunnelEntry)
 	if store != nil { // tests of names have none
 		e.opened = store.WallMillis()
 	}

@@ -96,7 +96,7 @@ func (e *Engine) dropTables(ctx context.Context, instance string) error {
 			return fmt.Errorf("table %q of instance %q: %w", table, instance, err)
 		}
 	}
-	return nil
+	return e.sweepTunnels(ctx, instance)
 }
 
 // forbidReserved refuses reserved throughput on instances of type Capacity. change selects the

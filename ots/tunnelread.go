@@ -29,7 +29,7 @@ const (
 	tunnelBytes   = 4 * megabyte
 )
 
-// ConnectTunnel lets in a client.
+// ConnectTunnel connects a client.
 func (e *Engine) ConnectTunnel(ctx context.Context, instance, id string, timeout int64) (string, error) {
 	t, err := e.tunnel(ctx, instance, id)
 	if err != nil {
@@ -55,7 +55,7 @@ func (e *Engine) HeartbeatTunnel(ctx context.Context, instance, id, client strin
 	return answer, nil
 }
 
-// ShutdownTunnel takes leave of a client.
+// ShutdownTunnel disconnects a client.
 func (e *Engine) ShutdownTunnel(ctx context.Context, instance, id, client string) error {
 	t, err := e.tunnel(ctx, instance, id)
 	if err != nil {
@@ -98,19 +98,19 @@ func (e *Engine) ReadTunnel(ctx context.Context, instance string, at TunnelChann
 	if err != nil {
 		return nil, err
 	}
-	channel, pos, err := t.Read(ctx, at.Client, at.Channel, token)
-	if err == nil && token.Finished {
+	reading, err := t.Read(ctx, at.Client, at.Channel, token)
+	if err == nil && reading.Done {
 		return &TunnelPage{Next: token, Base: tunnel.IsBase(at.Channel)}, nil
 	}
 	var page *TunnelPage
-	var end bool
+	var found tunnel.Page
 	if err == nil && tunnel.IsBase(at.Channel) {
-		page, pos, end, err = t.readBase(ctx, channel, pos)
+		page, found, err = t.readBase(ctx, reading)
 	} else if err == nil {
-		page, pos, end, err = t.readStream(ctx, channel, pos)
+		page, found, err = t.readStream(ctx, reading)
 	}
 	if err == nil {
-		page.Next, err = t.Passed(ctx, at.Client, at.Channel, pos, end)
+		page.Next, err = t.FinishRead(ctx, reading, found)
 	}
 	if err != nil {
 		return nil, e.tunnelError(err, "read records", t.spec.Table)
@@ -118,87 +118,112 @@ func (e *Engine) ReadTunnel(ctx context.Context, instance string, at TunnelChann
 	return page, nil
 }
 
-// readStream reads a page of a shard. It returns the position after it, and whether it is the end.
-func (t *openTunnel) readStream(ctx context.Context, c tunnel.Channel, at tunnel.Position) (*TunnelPage, tunnel.Position, bool, error) {
+// readStream reads a page of a shard.
+func (t *openTunnel) readStream(ctx context.Context, r tunnel.Reading) (*TunnelPage, tunnel.Page, error) {
+	var none tunnel.Page
 	found, s, err := t.stream()
 	if err != nil {
-		return nil, at, false, t.lost(ctx, err)
+		return nil, none, t.recordExpiry(ctx, err)
 	}
 	if bad := t.e.admitTable(found, reads); bad != nil {
-		return nil, at, false, bad
+		return nil, none, bad
+	}
+	if err := takeTurn(ctx, tunnelRecords, nil); err != nil {
+		return nil, none, err
 	}
 	if err := RoomOf(ctx).Take(ctx, answerCopies*tunnelBytes); err != nil {
-		return nil, at, false, err
+		return nil, none, err
 	}
-	read, err := s.read.Read(ctx, flagstone.StreamPosition{Shard: c.Shard, After: at.After, AsOf: at.AsOf},
+	read, err := s.read.Read(ctx, flagstone.StreamPosition{Shard: r.Channel.Shard, After: r.From.After, AsOf: r.From.AsOf},
 		flagstone.StreamLimits{Records: tunnelRecords, Bytes: tunnelBytes})
 	if err != nil {
-		return nil, at, false, t.lost(ctx, lostRecords(err))
+		return nil, none, t.recordExpiry(ctx, lostRecords(err))
 	}
 	page := &TunnelPage{More: read.More}
+	next := tunnel.Page{
+		Next:  tunnel.Position{After: read.Next.After, AsOf: read.Next.AsOf},
+		Empty: len(read.Records) == 0, End: read.Next.End,
+	}
+	if next.End && !next.Empty { // the next page is the end, and is empty
+		next.End, page.More = false, true
+		// The records of the shards that follow are not older than the last one of this shard, but
+		// they can be older than the present, which is the time in read.Next.
+		next.Next.AsOf = read.Records[len(read.Records)-1].Micros
+	}
 	var size int64
 	for i := range read.Records {
 		r, err := s.record(&read.Records[i])
 		if err != nil {
-			return nil, at, false, err
+			return nil, none, err
 		}
 		size += changeSize(&r.Row)
 		page.Records = append(page.Records, r)
 	}
 	t.e.charge(found, readCost(size))
-	return page, tunnel.Position{After: read.Next.After, AsOf: read.Next.AsOf}, read.Next.End, nil
+	return page, next, nil
 }
 
-// lost notes that the tunnel has expired, if that is what err says.
-func (t *openTunnel) lost(ctx context.Context, err error) error {
+// recordExpiry records that the tunnel has expired, if that is what err says.
+func (t *openTunnel) recordExpiry(ctx context.Context, err error) error {
 	if errors.Is(err, tunnel.ErrExpired) {
 		return errors.Join(err, t.Expire(ctx, err.Error()))
 	}
 	return err
 }
 
-// readBase reads a page of a range of the table. It returns the position after it, and whether it is
-// the end.
-func (t *openTunnel) readBase(ctx context.Context, c tunnel.Channel, at tunnel.Position) (*TunnelPage, tunnel.Position, bool, error) {
+// endOfBase is Position.After behind the last row of a range.
+const endOfBase = 1
+
+// readBase reads a page of a range of the table.
+func (t *openTunnel) readBase(ctx context.Context, r tunnel.Reading) (*TunnelPage, tunnel.Page, error) {
+	var none tunnel.Page
+	if r.From.After == endOfBase {
+		return &TunnelPage{Base: true}, tunnel.Page{Empty: true, End: true}, nil
+	}
 	found, bad := t.e.table(t.instance, t.spec.Table)
 	if bad == nil {
 		bad = t.e.admitTable(found, reads)
 	}
 	if bad != nil {
-		return nil, at, false, bad
+		return nil, none, bad
 	}
-	from := at.Key
+	from := r.From.Key
 	if len(from) == 0 {
-		from = c.Begin
+		from = r.Channel.Begin
 	}
 	start, err := bound(from, len(found.key))
 	if err != nil {
-		return nil, at, false, err
+		return nil, none, err
 	}
-	end, err := bound(c.End, len(found.key))
+	end, err := bound(r.Channel.End, len(found.key))
 	if err != nil {
-		return nil, at, false, err
+		return nil, none, err
 	}
 	if err := takeTurn(ctx, tunnelRecords, nil); err != nil {
-		return nil, at, false, err
+		return nil, none, err
 	}
 	limits := t.e.limits
 	limits.RangeRows, limits.RangeBytes = tunnelRecords, tunnelBytes
 	rows := rangePage{projection: projection{table: found}, limits: &limits, names: interner{}}
 	if err := rows.readInRoom(ctx, start, end, false); err != nil {
-		return nil, at, false, err
+		return nil, none, err
 	}
 	t.e.charge(found, readCost(rows.scannedBytes))
 	page := &TunnelPage{Base: true}
 	for i := range rows.rows {
 		page.Records = append(page.Records, StreamRecord{Type: ChangePut, Row: rows.rows[i]})
 	}
-	if rows.next == nil {
-		return page, at, true, nil
+	switch empty := len(page.Records) == 0; {
+	case rows.next == nil && empty:
+		return page, tunnel.Page{Empty: true, End: true}, nil
+	case rows.next == nil:
+		page.More = true // the end, which is a page of its own
+		return page, tunnel.Page{Next: tunnel.Position{Key: from, After: endOfBase}}, nil
+	default:
+		page.More = true
+		key, err := row.AppendKey(nil, len(found.key), keyTuple(rows.next)...)
+		return page, tunnel.Page{Next: tunnel.Position{Key: key}, Empty: empty}, err
 	}
-	page.More = true
-	key, err := row.AppendKey(nil, len(found.key), keyTuple(rows.next)...)
-	return page, tunnel.Position{Key: key}, false, err
 }
 
 // bound decodes an end of a range; none is nil.

@@ -12,6 +12,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	flagstone "github.com/flagstone-db/flagstone"
 	"github.com/flagstone-db/flagstone/ots/tunnel"
@@ -23,24 +24,68 @@ const (
 	tunnelKind   = "tunnel"
 	channelKind  = "channel"
 	tunnelColumn = "v"
+
+	// tunnelCleanup bounds how long the tunnels of a dropped table are deleted.
+	tunnelCleanup = 10 * time.Second
 )
 
-// tunnels are the tunnels that were used since the store was opened. run names this time.
+// tunnels are the tunnels that were used since the store was opened.
 type tunnels struct {
-	run uint64
-
 	mu   sync.Mutex
-	open map[string]*openTunnel // by id
+	open map[tunnelID]*tunnelEntry
+}
+
+type tunnelID struct{ instance, id string }
+
+// tunnelEntry is a tunnel that is loaded or made by one caller while others wait for loaded.
+type tunnelEntry struct {
+	loaded chan struct{}
+	t      *openTunnel // nil: there is none
+	err    error
+}
+
+// enter returns the entry of a tunnel, and whether the caller has to call settle.
+func (s *tunnels) enter(id tunnelID) (entry *tunnelEntry, fresh bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	entry = s.open[id]
+	if entry == nil {
+		entry, fresh = &tunnelEntry{loaded: make(chan struct{})}, true
+		s.open[id] = entry
+	}
+	return entry, fresh
+}
+
+// settle ends the wait for an entry. One without a tunnel is forgotten.
+func (s *tunnels) settle(id tunnelID, entry *tunnelEntry, t *openTunnel, err error) {
+	entry.t, entry.err = t, err
+	if t == nil || err != nil {
+		s.forget(id, entry)
+	}
+	close(entry.loaded)
+}
+
+// forget removes an entry, unless another took its place.
+func (s *tunnels) forget(id tunnelID, entry *tunnelEntry) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open[id] == entry {
+		delete(s.open, id)
+	}
 }
 
 // openTunnel is a tunnel and its tunnel.Env.
 type openTunnel struct {
 	*tunnel.Tunnel
 	e        *Engine
+	entry    *tunnelEntry
 	instance string
 	id       string
 	spec     tunnel.Spec // as it was opened; Expired may be newer
 }
+
+// forget lets the next request load the tunnel again.
+func (t *openTunnel) forget() { t.e.tunnels.forget(tunnelID{t.instance, t.id}, t.entry) }
 
 var _ tunnel.Env = (*openTunnel)(nil)
 
@@ -117,47 +162,62 @@ func (e *Engine) openNewTunnel(ctx context.Context, instance, id string, spec tu
 	if _, err := e.makeTunnelRows(ctx); err != nil {
 		return err
 	}
-	t := &openTunnel{e: e, instance: instance, id: id, spec: spec}
-	if err := t.Store(ctx, tunnel.Change{Spec: &spec, Put: channels}); err != nil {
-		return err
-	}
-	t.Tunnel = tunnel.New(id, e.tunnels.run, true, spec, channels, t)
-	e.tunnels.mu.Lock()
-	defer e.tunnels.mu.Unlock()
-	e.tunnels.open[id] = t
-	return nil
+	at := tunnelID{instance, id}
+	entry, _ := e.tunnels.enter(at) // the id is new, so the entry is
+	t := &openTunnel{e: e, entry: entry, instance: instance, id: id, spec: spec}
+	t.Tunnel = tunnel.New(id, spec, channels, t)
+	err := t.Store(ctx, tunnel.Change{Spec: &spec, Put: channels})
+	e.tunnels.settle(at, entry, t, err)
+	return err
 }
 
 // tunnel finds a tunnel by its id. Errors are *Error.
 func (e *Engine) tunnel(ctx context.Context, instance, id string) (*openTunnel, error) {
-	e.tunnels.mu.Lock()
-	defer e.tunnels.mu.Unlock()
-	t := e.tunnels.open[id]
-	if t == nil {
-		var err error
-		if t, err = e.loadTunnel(ctx, instance, id); err != nil {
-			return nil, e.asError(err, "open tunnel", "", false)
-		}
+	t, err := e.openTunnel(ctx, instance, id)
+	if err != nil {
+		return nil, e.asError(err, "open tunnel", "", false)
 	}
-	if t == nil || t.instance != instance {
+	if t == nil {
 		return nil, tunnelMissing()
 	}
 	if found, bad := e.table(instance, t.spec.Table); bad != nil || found.info.ID != t.spec.TableID {
 		if bad == nil || bad.Code == CodeObjectNotExist {
+			t.forget()
 			bad = tunnelMissing()
 		}
 		return nil, bad
 	}
-	e.tunnels.open[id] = t
 	return t, nil
 }
 
-// loadTunnel reads a tunnel, nil if there is none.
-func (e *Engine) loadTunnel(ctx context.Context, instance, id string) (*openTunnel, error) {
+// openTunnel finds a tunnel in memory, or loads it; nil if there is none. One caller loads, and the
+// others wait.
+func (e *Engine) openTunnel(ctx context.Context, instance, id string) (*openTunnel, error) {
 	if len(id) != len(newTunnelID()) {
 		return nil, nil
 	}
-	t := &openTunnel{e: e, instance: instance, id: id}
+	at := tunnelID{instance, id}
+	for {
+		entry, fresh := e.tunnels.enter(at)
+		if fresh {
+			t, err := e.loadTunnel(ctx, entry, instance, id)
+			e.tunnels.settle(at, entry, t, err)
+			return t, err
+		}
+		select {
+		case <-entry.loaded:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		if !errors.Is(entry.err, context.Canceled) && !errors.Is(entry.err, context.DeadlineExceeded) {
+			return entry.t, entry.err
+		} // the context of the other caller ended
+	}
+}
+
+// loadTunnel reads a tunnel, nil if there is none.
+func (e *Engine) loadTunnel(ctx context.Context, entry *tunnelEntry, instance, id string) (*openTunnel, error) {
+	t := &openTunnel{e: e, entry: entry, instance: instance, id: id}
 	found := false
 	err := e.scanTunnels(ctx, tunnelKey(instance, id)[:3], func(_ []row.Value, content []byte) (err error) {
 		found = true
@@ -176,11 +236,12 @@ func (e *Engine) loadTunnel(ctx context.Context, instance, id string) (*openTunn
 	if err != nil {
 		return nil, err
 	}
-	t.Tunnel = tunnel.New(id, e.tunnels.run, false, t.spec, channels, t)
+	t.Tunnel = tunnel.New(id, t.spec, channels, t)
 	return t, nil
 }
 
-// Store writes a change of the tunnel in one step.
+// Store writes a change of the tunnel in one step. After an error its outcome may be unknown, so the
+// next request loads the tunnel again.
 func (t *openTunnel) Store(ctx context.Context, c tunnel.Change) error {
 	rows, err := t.e.store.Table(tunnelTable)
 	if err != nil {
@@ -199,7 +260,11 @@ func (t *openTunnel) Store(ctx context.Context, c tunnel.Change) error {
 	for _, id := range c.Delete {
 		batch.Row(rows, channelKey(t.instance, t.id, id)).DeleteRow()
 	}
-	return t.e.store.Apply(ctx, batch)
+	if err := t.e.store.Apply(ctx, batch); err != nil {
+		t.forget()
+		return err
+	}
+	return nil
 }
 
 // deleteTunnel deletes a tunnel and its rows.
@@ -216,13 +281,8 @@ func (e *Engine) deleteTunnel(ctx context.Context, t *openTunnel) error {
 		}
 		return e.store.Apply(ctx, batch)
 	})
-	if err != nil {
-		return err
-	}
-	e.tunnels.mu.Lock()
-	defer e.tunnels.mu.Unlock()
-	delete(e.tunnels.open, t.id)
-	return nil
+	t.forget() // after an error too: its outcome may be unknown
+	return err
 }
 
 // openTunnels returns the tunnels of a table that is about to be dropped.
@@ -241,14 +301,38 @@ func (e *Engine) openTunnels(ctx context.Context, instance, name string) (open [
 	return open
 }
 
-// dropTunnels deletes the tunnels of a table that was dropped. Their rows have no effect any more,
-// so an error only leaves them behind.
+// dropTunnels deletes the tunnels of a table that was dropped, also if its client has gone meanwhile.
+// Their rows have no effect any more, so an error only leaves them behind.
 func (e *Engine) dropTunnels(ctx context.Context, open []*openTunnel) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tunnelCleanup)
+	defer cancel()
 	for _, t := range open {
 		if err := e.deleteTunnel(ctx, t); err != nil {
 			e.logger.Error("cannot delete a tunnel of a table that was dropped", "table", t.spec.Table, "tunnel", t.id, "error", err)
 		}
 	}
+}
+
+// sweepTunnels deletes all rows of an instance without tables, also those that a crash left behind.
+// REQUIRES: tableOps is held.
+func (e *Engine) sweepTunnels(ctx context.Context, instance string) error {
+	rows, err := e.tunnelRows()
+	if rows == nil || err != nil {
+		return err
+	}
+	batch := e.store.NewBatch()
+	err = e.scanTunnels(ctx, []row.Value{row.String(instance)}, func(key []row.Value, _ []byte) error {
+		own := make([]row.Value, len(key)) // the scan reuses the memory of the key
+		for i := range key {
+			own[i] = key[i].Clone()
+		}
+		batch.Row(rows, own).DeleteRow()
+		return nil
+	})
+	if err != nil || batch.Len() == 0 {
+		return err
+	}
+	return e.store.Apply(ctx, batch)
 }
 
 // stream finds the stream that the tunnel reads.
@@ -298,5 +382,5 @@ func lostRecords(err error) error {
 	return err
 }
 
-// Millis is the clock of the store.
-func (t *openTunnel) Millis() int64 { return t.e.store.WallMillis() }
+// Millis is the monotonic clock of the store: steps of the wall clock end no lease.
+func (t *openTunnel) Millis() int64 { return t.e.store.Elapsed().Milliseconds() }

@@ -82,6 +82,9 @@ func (e *Engine) CreateTunnel(ctx context.Context, instance string, req *CreateT
 	if bad := e.limits.checkTunnel(req); bad != nil {
 		return "", bad
 	}
+	if int64(req.StartMillis) > e.store.WallMillis() {
+		return "", invalid("The start offset of the tunnel is in the future.")
+	}
 	e.tableOps.Lock()
 	defer e.tableOps.Unlock()
 	if !e.HasInstance(instance) {
@@ -260,18 +263,23 @@ func (e *Engine) ListTunnel(ctx context.Context, instance, name string) ([]Tunne
 	if err != nil {
 		return nil, e.asError(err, "list tunnels", name, false)
 	}
-	described := list[:0]
 	for i := range list {
-		d, err := e.describeTunnel(ctx, instance, &list[i])
-		if own := (*Error)(nil); errors.As(err, &own) && *own == *tunnelMissing() { // deleted meanwhile
-			continue
+		if list[i].BaseDone, err = e.baseDone(ctx, instance, list[i].ID); err != nil {
+			return nil, e.asError(err, "list tunnels", name, false)
 		}
-		if err != nil {
-			return nil, err
-		}
-		described = append(described, d.TunnelInfo)
 	}
-	return described, nil
+	return list, nil
+}
+
+// baseDone reads from the rows of a tunnel whether its base was consumed. The tunnel is not opened.
+func (e *Engine) baseDone(ctx context.Context, instance, id string) (done bool, err error) {
+	done = true
+	err = e.scanTunnels(ctx, channelKey(instance, id, "")[:3], func(key []row.Value, content []byte) error {
+		c, err := tunnel.DecodeChannel(content)
+		done = done && (c.Done || !tunnel.IsBase(string(key[3].Bytes())))
+		return err
+	})
+	return done, err
 }
 
 // describeTunnel describes a tunnel that was found.
@@ -364,6 +372,8 @@ func (e *Engine) tunnelError(err error, operation, table string) *Error {
 		code = CodeTunnelExpired
 	case tunnel.ErrTooMany:
 		code = CodeQuotaExhausted
+	case tunnel.ErrStale:
+		code = CodeServerUnavailable
 	}
 	return &Error{code, refusal.Text}
 }

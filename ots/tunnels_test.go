@@ -332,6 +332,12 @@ func TestDroppedTablesAndInstancesLeaveNoTunnels(t *testing.T) {
 		f.createPlain(1, -1)
 		id := f.tunnelOf("n", tunnel.BaseAndStream)
 		c := f.consumer(id)
+		if what != "DeleteTable" { // a crash left rows behind
+			orphan := &openTunnel{e: f.Engine, instance: testInstance, id: newTunnelID()}
+			if err := orphan.Store(ctx, tunnel.Change{Spec: &tunnel.Spec{Table: "gone"}, Put: map[string]tunnel.Channel{"x": {}}}); err != nil {
+				t.Fatal(err)
+			}
+		}
 		if err := drop(f); err != nil {
 			t.Fatal(what, err)
 		}
@@ -443,5 +449,69 @@ func TestTheBaseIsCutIntoChannels(t *testing.T) {
 	thin := thinned(points, mostBases-1)
 	if len(thin) != mostBases-1 || string(thin[0]) != "0000" || string(thin[62]) != "0984" {
 		t.Errorf("%d points, %s to %s", len(thin), thin[0], thin[len(thin)-1])
+	}
+}
+
+// TestRecordsOfASplitDoNotExpireSilently: a shard that follows another one has records which are older than
+// the moment at which the other one was read to its end.
+func TestRecordsOfASplitDoNotExpireSilently(t *testing.T) {
+	f := openStream(t, Limits{}, StreamSpecification{ExpirationHours: ptr(int32(1))})
+	id := f.tunnelOf("n", tunnel.Stream)
+	f.mustWrite(putOf(pk("a"), cell("c", 1)))
+	f.split("m")
+	f.mustWrite(putOf(pk("b"), cell("c", 1))) // of the shard that follows
+	f.clock.Advance(50 * time.Minute)
+	c := f.consumer(id)
+	for range 2 { // what follows is not read
+		if err := c.beat(); err != nil {
+			t.Fatal(err)
+		}
+		if c.order == nil {
+			if err := c.read(c.reports[0].Channel); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if len(c.reports) != 2 {
+		t.Fatalf("%v", c.reports)
+	}
+	f.clock.Advance(30 * time.Minute)
+	err := c.all()
+	if got := c.records(); err == nil && !slices.Contains(got, `1 "b"`) {
+		t.Errorf("a record expired silently: %v", got)
+	}
+}
+
+// TestATunnelIsLoadedAgainAfterAFailedWrite: the outcome of a write is unknown when its client is gone.
+func TestATunnelIsLoadedAgainAfterAFailedWrite(t *testing.T) {
+	f := openFixture(t, Limits{})
+	f.createPlain(1, -1)
+	c := f.consumer(f.tunnelOf("n", tunnel.Stream))
+	c.mustAll()
+	f.mustWrite(putOf(pk("a"), cell("c", 1)))
+	old, err := f.tunnel(context.Background(), testInstance, c.id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancelled, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := old.Store(cancelled, tunnel.Change{Spec: &old.spec}); err == nil {
+		t.Fatal("written for a client that is gone")
+	}
+	if again, err := f.tunnel(context.Background(), testInstance, c.id); err != nil || again == old {
+		t.Errorf("not loaded again: %v", err)
+	}
+	c.mustAll() // the same client
+	if got := c.records(); !slices.Equal(got, []string{`1 "a"`}) {
+		t.Errorf("%v", got)
+	}
+}
+
+func TestATunnelDoesNotBeginInTheFuture(t *testing.T) {
+	f := openFixture(t, Limits{})
+	f.createPlain(1, -1)
+	request := &CreateTunnelRequest{Table: "t", Name: "n", Type: tunnel.Stream, StartMillis: uint64(f.clock.NowMillis()) + 1}
+	if _, err := f.CreateTunnel(context.Background(), testInstance, request); err == nil || !strings.Contains(err.Error(), "in the future") {
+		t.Errorf("%v", err)
 	}
 }

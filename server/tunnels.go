@@ -278,8 +278,12 @@ var temporary = []string{
 }
 
 // asTunnelRefusal gives the refusal of a tunnel's request the only code after which its clients
-// repeat a request, if repeating can help.
+// repeat a request, if repeating can help. After a time-out a tunnel may have been created, so that a
+// repetition would only find its name in use.
 func asTunnelRefusal(path string, refusal *ots.Error) *ots.Error {
+	if path == "/"+tunnelPrefix+"create" && refusal.Code == ots.CodeTimeout {
+		return refusal
+	}
 	if strings.HasPrefix(path, "/"+tunnelPrefix) && slices.Contains(temporary, refusal.Code) {
 		return &ots.Error{Code: ots.CodeTunnelServerUnavailable, Message: refusal.Message}
 	}

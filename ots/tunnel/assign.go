@@ -1,10 +1,45 @@
 package tunnel
 
+import (
+	"cmp"
+	"container/heap"
+	"slices"
+)
+
 // Seat is a channel that can be read, and the client that has it.
 type Seat struct {
 	Channel string
 	Client  string // empty: none
 	Closing bool   // the client was told to give the channel back
+}
+
+// share is what a client has.
+type share struct {
+	client string
+	order  int      // of the client in the arguments
+	load   int      // channels that it has or will get
+	held   []string // channels that could be taken back
+}
+
+// shares is a heap: the client with the least load is first, and the earliest of equals.
+type shares []*share
+
+func (s shares) Len() int           { return len(s) }
+func (s shares) Swap(i, j int)      { s[i], s[j] = s[j], s[i] }
+func (s shares) Less(i, j int) bool { return s.compare(s[i], s[j]) < 0 }
+func (s *shares) Push(any)          { panic("tunnel: the number of clients is fixed") }
+func (s *shares) Pop() any          { panic("tunnel: the number of clients is fixed") }
+
+func (shares) compare(a, b *share) int {
+	return cmp.Or(cmp.Compare(a.load, b.load), cmp.Compare(a.order, b.order))
+}
+
+// fill gives a channel to the client with the least load, and returns the client.
+func (s shares) fill() string {
+	least := s[0]
+	least.load++
+	heap.Fix(&s, 0)
+	return least.client
 }
 
 // Assign decides which client gets each channel that no client has, and which channels clients
@@ -16,51 +51,47 @@ func Assign(clients []string, seats []Seat) (give map[string]string, takeBack []
 	if len(clients) == 0 {
 		return nil, nil
 	}
-	load := make(map[string]int, len(clients))
-	held := make(map[string][]string, len(clients)) // channels that could be taken back
+	all := make(shares, len(clients))
+	byClient := make(map[string]*share, len(clients))
+	for i, c := range clients {
+		all[i] = &share{client: c, order: i}
+		byClient[c] = all[i]
+	}
 	for _, s := range seats {
-		if s.Client != "" && !s.Closing {
-			load[s.Client]++
-			held[s.Client] = append(held[s.Client], s.Channel)
+		if of := byClient[s.Client]; of != nil && !s.Closing {
+			of.load++
+			of.held = append(of.held, s.Channel)
 		}
 	}
+	heap.Init(&all)
 	give = map[string]string{}
 	for _, s := range seats {
 		if s.Client == "" {
-			least, _ := extremes(clients, load)
-			give[s.Channel] = least
-			load[least]++
+			give[s.Channel] = all.fill()
 		}
 	}
+	total := 0
 	for _, s := range seats {
 		if s.Closing {
-			least, _ := extremes(clients, load)
-			load[least]++
+			all.fill()
+		}
+		if s.Closing || s.Client == "" || byClient[s.Client] != nil {
+			total++
 		}
 	}
-	for {
-		least, most := extremes(clients, load)
-		if load[most]-load[least] <= 1 || len(held[most]) == 0 {
-			return give, takeBack
+	// The clients with the largest loads keep the remainder. A load above its target consists of
+	// channels that the client had before: what was filled in went to the least loads.
+	slices.SortFunc(all, func(a, b *share) int { return cmp.Or(cmp.Compare(b.load, a.load), cmp.Compare(a.order, b.order)) })
+	for i, s := range all {
+		target := total / len(all)
+		if i < total%len(all) {
+			target++
 		}
-		last := len(held[most]) - 1
-		takeBack = append(takeBack, held[most][last])
-		held[most] = held[most][:last]
-		load[most]--
-		load[least]++
-	}
-}
-
-// extremes returns the first client with the least load and the first with the most.
-func extremes(clients []string, load map[string]int) (least, most string) {
-	least, most = clients[0], clients[0]
-	for _, c := range clients[1:] {
-		if load[c] < load[least] {
-			least = c
-		}
-		if load[c] > load[most] {
-			most = c
+		for range s.load - target {
+			last := len(s.held) - 1
+			takeBack = append(takeBack, s.held[last])
+			s.held = s.held[:last]
 		}
 	}
-	return least, most
+	return give, takeBack
 }

@@ -53,13 +53,13 @@ func (t *Tunnel) follow(ctx context.Context, put map[string]Channel) error {
 	maps.Copy(change.Put, put)
 	if t.spec.Type != Base {
 		if err := t.followShards(ctx, &change); err != nil {
-			return t.lost(ctx, err)
+			return t.recordExpiry(ctx, err)
 		}
 	}
 	if len(change.Put) == 0 && len(change.Delete) == 0 {
 		return nil
 	}
-	if err := t.env.Store(ctx, change); err != nil {
+	if err := t.store(ctx, change); err != nil {
 		return err
 	}
 	for id, c := range change.Put {
@@ -105,7 +105,7 @@ func (t *Tunnel) followShards(ctx context.Context, change *Change) error {
 }
 
 // begin is the position at which a shard begins that came from others. Nothing in it is older than
-// the moment at which the first of its parents was read to the end.
+// the last records of its parents.
 func (t *Tunnel) begin(ctx context.Context, s Shard) (Position, error) {
 	var at Position
 	for _, p := range s.Parents {
@@ -119,8 +119,8 @@ func (t *Tunnel) begin(ctx context.Context, s Shard) (Position, error) {
 	return at, nil
 }
 
-// lost notes that the tunnel has expired, if that is what err says.
-func (t *Tunnel) lost(ctx context.Context, err error) error {
+// recordExpiry records that the tunnel has expired, if that is what err says.
+func (t *Tunnel) recordExpiry(ctx context.Context, err error) error {
 	if !errors.Is(err, ErrExpired) {
 		return err
 	}
@@ -136,18 +136,18 @@ type Token struct {
 	Finished bool
 }
 
-// hold finds a channel that a client has.
-func (t *Tunnel) hold(id, name string) (*channel, error) {
+// ownedChannel finds a channel that a client has.
+func (t *Tunnel) ownedChannel(id, name string) (*channel, error) {
 	if err := t.live(); err != nil {
 		return nil, err
 	}
-	t.bury()
-	if _, err := t.admit(id); err != nil {
-		return nil, err
-	}
+	t.expireClients()
 	ch := t.channels[name]
-	if ch != nil {
-		t.adopt(name, id)
+	if ch != nil && ch.Holder == id && t.reserved(ch) {
+		if _, err := t.reconnect(id); err != nil {
+			return nil, err
+		}
+		ch.adopt()
 	}
 	if ch == nil || ch.client != id {
 		return nil, refuse(ErrGone, "The tunnel client does not have the channel.")
@@ -155,28 +155,51 @@ func (t *Tunnel) hold(id, name string) (*channel, error) {
 	return ch, nil
 }
 
-// token is the position of a channel up to which it was consumed.
-func (t *Tunnel) token(name string, ch *channel) Token {
-	if ch.Done {
-		return Token{Finished: true}
+// positionOf decodes a token of a channel. A token of an earlier tenure is refused: meanwhile another
+// client may have delivered records again that lie before it.
+func (t *Tunnel) positionOf(name string, ch *channel, token Token) (Position, error) {
+	at, tenure, ok := t.spec.position(name, token.Position)
+	switch {
+	case !ok:
+		return Position{}, refuse(ErrInvalid, "The token is not of this channel.")
+	case !ch.opened || tenure != ch.Tenure:
+		return Position{}, refuse(ErrGone, "The channel was opened again since the token was given out.")
+	case ch.Done || at.before(ch.At):
+		return Position{}, refuse(ErrGone, "The channel was consumed further than this token.")
 	}
-	return Token{Position: t.spec.sealPosition(name, ch.At)}
+	if at.After == ch.At.After { // nothing lies between the times of the two
+		at.AsOf = max(at.AsOf, ch.At.AsOf)
+	}
+	return at, nil
 }
 
-// GetCheckpoint returns the position of a client's channel, and the number of the checkpoint.
+// GetCheckpoint opens a channel for its client. It returns the position from which the client reads,
+// and the number of the latest checkpoint.
 func (t *Tunnel) GetCheckpoint(ctx context.Context, id, name string) (Token, int64, error) {
 	if err := t.enter(ctx); err != nil {
 		return Token{}, 0, err
 	}
 	defer t.leave()
-	ch, err := t.hold(id, name)
+	ch, err := t.ownedChannel(id, name)
 	if err != nil {
 		return Token{}, 0, err
 	}
-	return t.token(name, ch), ch.Sequence, nil
+	if ch.Done {
+		return Token{Finished: true}, ch.Sequence, nil
+	}
+	if !ch.opened {
+		next := ch.Channel
+		next.Holder = id
+		next.Tenure++
+		if err := t.store(ctx, Change{Put: map[string]Channel{name: next}}); err != nil {
+			return Token{}, 0, err
+		}
+		ch.Channel, ch.opened = next, true
+	}
+	return Token{Position: t.spec.sealPosition(name, ch.Tenure, ch.At)}, ch.Sequence, nil
 }
 
-// Checkpoint notes for good that a channel was consumed up to a position. sequence is one more
+// Checkpoint records for good that a channel was consumed up to a position. sequence is one more
 // than that of the latest checkpoint; the same checkpoint again is fine. One that changes no
 // position is not written, so its number is forgotten at a restart.
 func (t *Tunnel) Checkpoint(ctx context.Context, id, name string, token Token, sequence int64) error {
@@ -184,48 +207,55 @@ func (t *Tunnel) Checkpoint(ctx context.Context, id, name string, token Token, s
 		return err
 	}
 	defer t.leave()
-	ch, err := t.hold(id, name)
+	ch, err := t.ownedChannel(id, name)
 	if err != nil {
 		return err
 	}
-	at := ch.At
-	if !token.Finished {
-		var ok bool
-		if at, ok = t.spec.position(name, token.Position); !ok {
-			return refuse(ErrInvalid, "The token is not of this channel.")
+	var at Position
+	var late error // decided after the sequence number
+	if token.Finished {
+		at = ch.At
+		if !ch.Done && ch.end == nil {
+			late = refuse(ErrGone, "The tunnel client has not read the channel to its end.")
 		}
+	} else if at, late = t.positionOf(name, ch, token); errors.Is(late, ErrInvalid) {
+		return late
 	}
-	same := token.Finished == ch.Done && at.equal(ch.At)
+	same := late == nil && token.Finished == ch.Done && at.equal(ch.At)
 	switch {
 	case sequence == ch.Sequence && same:
 		return nil
 	case sequence != ch.Sequence+1:
 		return refuse(ErrSequence, "The sequence number of the checkpoint is %d, the channel wants %d.", sequence, ch.Sequence+1)
+	case late != nil:
+		return late
 	case same:
 		ch.Sequence = sequence
 		return nil
-	case ch.Done || at.before(ch.At):
-		return refuse(ErrGone, "The channel was consumed further than this checkpoint.")
-	case token.Finished && !ch.ended:
-		return refuse(ErrGone, "The tunnel client has not read the channel to its end.")
 	case token.Finished:
 		return t.finish(ctx, name, sequence)
 	}
+	return t.moveTo(ctx, name, at, sequence)
+}
+
+// moveTo records for good that a channel was consumed up to a position.
+func (t *Tunnel) moveTo(ctx context.Context, name string, at Position, sequence int64) error {
+	ch := t.channels[name]
 	next := ch.Channel
 	next.At, next.Sequence = at, sequence
-	if err := t.env.Store(ctx, Change{Put: map[string]Channel{name: next}}); err != nil {
+	if err := t.store(ctx, Change{Put: map[string]Channel{name: next}}); err != nil {
 		return err
 	}
 	ch.Channel = next
 	return nil
 }
 
-// finish notes for good that a channel was consumed to its end, and makes the channels that
-// follow it, in one step.
+// finish records for good that a channel was consumed to its end, and makes the channels that
+// follow it, in one step. REQUIRES: it was read to its end.
 func (t *Tunnel) finish(ctx context.Context, name string, sequence int64) error {
 	ch := t.channels[name]
 	before := ch.Channel
-	ch.Done, ch.Sequence, ch.At.AsOf = true, sequence, ch.endAsOf
+	ch.Done, ch.Sequence, ch.At = true, sequence, *ch.end
 	err := t.follow(ctx, map[string]Channel{name: ch.Channel})
 	if err != nil {
 		ch.Channel = before
@@ -233,41 +263,61 @@ func (t *Tunnel) finish(ctx context.Context, name string, sequence int64) error 
 	return err
 }
 
-// Read finds the position of a client's channel that a token names. Nothing is to be read if the
-// token is the end.
-func (t *Tunnel) Read(ctx context.Context, id, name string, token Token) (Channel, Position, error) {
-	if err := t.enter(ctx); err != nil {
-		return Channel{}, Position{}, err
-	}
-	defer t.leave()
-	ch, err := t.hold(id, name)
-	if err != nil || token.Finished {
-		return Channel{}, Position{}, err
-	}
-	at, ok := t.spec.position(name, token.Position)
-	switch {
-	case !ok:
-		return Channel{}, Position{}, refuse(ErrInvalid, "The token is not of this channel.")
-	case ch.Done || at.before(ch.At):
-		return Channel{}, Position{}, refuse(ErrGone, "The channel was consumed further than this token.")
-	}
-	return ch.Channel, at, nil
+// Reading is a read of a channel that goes on. If the token was the end, Done is set and there is
+// nothing to be read.
+type Reading struct {
+	Client, Name string
+	Channel      Channel // as it was at the begin
+	From         Position
+	Done         bool
 }
 
-// Passed notes that a client's read came to a position, or to the end of its channel, and returns
-// the token. The client gets nothing of what was read if it lost the channel meanwhile.
-func (t *Tunnel) Passed(ctx context.Context, id, name string, next Position, end bool) (Token, error) {
+// Page is what a read found: the position behind its records, or that the channel ends here. A page
+// with records is not the end, so that a checkpoint can lie behind its last record.
+type Page struct {
+	Next  Position
+	Empty bool
+	End   bool // Empty is true, and Next has no meaning
+}
+
+// Read begins a read of a client's channel, at the position that a token names.
+func (t *Tunnel) Read(ctx context.Context, id, name string, token Token) (Reading, error) {
+	if err := t.enter(ctx); err != nil {
+		return Reading{}, err
+	}
+	defer t.leave()
+	ch, err := t.ownedChannel(id, name)
+	if err != nil || token.Finished {
+		return Reading{Done: true}, err
+	}
+	at, err := t.positionOf(name, ch, token)
+	return Reading{Client: id, Name: name, Channel: ch.Channel, From: at}, err
+}
+
+// FinishRead records what a read found, and returns the token behind it. The client gets nothing of
+// what was read if it lost the channel meanwhile.
+func (t *Tunnel) FinishRead(ctx context.Context, r Reading, page Page) (Token, error) {
 	if err := t.enter(ctx); err != nil {
 		return Token{}, err
 	}
 	defer t.leave()
-	ch, err := t.hold(id, name)
+	ch, err := t.ownedChannel(r.Client, r.Name)
 	if err != nil {
 		return Token{}, err
 	}
-	if end {
-		ch.ended, ch.endAsOf = true, next.AsOf
+	if !ch.opened || ch.Tenure != r.Channel.Tenure || ch.Done {
+		return Token{}, refuse(ErrGone, "The channel was opened again since the read began.")
+	}
+	if page.End {
+		ch.end = &r.From
 		return Token{Finished: true}, nil
 	}
-	return Token{Position: t.spec.sealPosition(name, next)}, nil
+	// The position behind an empty page ages less. It is kept, since a client may write no checkpoint
+	// as long as there are no records. The stream renews a position when half of its retention is over.
+	if page.Empty && r.From.After == ch.At.After && page.Next.AsOf > ch.At.AsOf {
+		if err := t.moveTo(ctx, r.Name, page.Next, ch.Sequence); err != nil {
+			return Token{}, err
+		}
+	}
+	return Token{Position: t.spec.sealPosition(r.Name, ch.Tenure, page.Next)}, nil
 }

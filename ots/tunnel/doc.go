@@ -16,6 +16,6 @@
 // changes of each row in their order.
 //
 // Tunnels, channels and checkpoints are kept in the store. Which clients are connected is known
-// in memory only. After a restart a client goes on with the id that it has: the id is signed,
-// and names the run of the server that gave it out.
+// in memory only. After a restart, or after a failed write, a client goes on with the id that it
+// has: the id is signed, and the rows of channels name their holders.
 package tunnel

@@ -30,16 +30,12 @@ type Report struct {
 // mostVersion bounds the versions of clients, so that the next ones do not overflow.
 const mostVersion = 1 << 60
 
-// Heartbeat notes that a client lives and what became of its channels, and returns the channels
+// Heartbeat records that a client lives and what became of its channels, and returns the channels
 // that it should have.
 func (t *Tunnel) Heartbeat(ctx context.Context, id string, reports []Report) ([]Report, error) {
-	if len(reports) > MostReports {
-		return nil, refuse(ErrInvalid, "Number of channels in a heartbeat exceeds the limit:%d.", MostReports)
-	}
-	for _, r := range reports {
-		if r.Version < 0 || r.Version > mostVersion {
-			return nil, refuse(ErrInvalid, "The version of a channel is out of range.")
-		}
+	named, err := checkReports(reports)
+	if err != nil {
+		return nil, err
 	}
 	if err := t.enter(ctx); err != nil {
 		return nil, err
@@ -48,15 +44,16 @@ func (t *Tunnel) Heartbeat(ctx context.Context, id string, reports []Report) ([]
 	if err := t.live(); err != nil {
 		return nil, err
 	}
-	t.bury() // before the client is seen: it may be dead itself
-	c, err := t.admit(id)
+	t.expireClients() // before the client is seen: it may be dead itself
+	c, err := t.reconnect(id)
 	if err != nil {
 		return nil, err
 	}
-	c.seen = t.env.Millis()
-	if err := t.note(ctx, id, reports); err != nil {
+	c.seen, c.beaten = t.env.Millis(), true
+	if err := t.applyReports(ctx, id, reports); err != nil {
 		return nil, err
 	}
+	t.releaseUnnamed(id, named)
 	if err := t.follow(ctx, nil); err != nil {
 		return nil, err
 	}
@@ -74,23 +71,42 @@ func (t *Tunnel) Heartbeat(ctx context.Context, id string, reports []Report) ([]
 	return answer, nil
 }
 
-// note takes over what a client reports of its channels.
-func (t *Tunnel) note(ctx context.Context, id string, reports []Report) error {
-	named := make(map[string]bool, len(reports))
+// checkReports checks the reports of a heartbeat and returns the names of their channels.
+func checkReports(reports []Report) (named map[string]bool, err error) {
+	if len(reports) > MostReports {
+		return nil, refuse(ErrInvalid, "Number of channels in a heartbeat exceeds the limit:%d.", MostReports)
+	}
+	named = make(map[string]bool, len(reports))
 	for _, r := range reports {
+		if r.Version < 0 || r.Version > mostVersion {
+			return nil, refuse(ErrInvalid, "The version of a channel is out of range.")
+		}
+		if named[r.Channel] {
+			return nil, refuse(ErrInvalid, "A heartbeat names a channel twice.")
+		}
 		named[r.Channel] = true
+	}
+	return named, nil
+}
+
+// applyReports takes over what a client reports of its channels.
+func (t *Tunnel) applyReports(ctx context.Context, id string, reports []Report) error {
+	for _, r := range reports {
 		ch := t.channels[r.Channel]
 		if ch == nil || ch.Done {
 			continue
 		}
-		if r.Status == Open || r.Status == Closing {
-			t.adopt(r.Channel, id)
+		if ch.Holder == id && t.reserved(ch) {
+			ch.adopt()
 		}
 		if ch.client != id || r.Version < ch.version {
 			continue
 		}
+		ch.named, ch.missed = true, false
 		switch changed := r.Version > ch.version; {
-		case changed && r.Status == Terminated && ch.ended:
+		case changed && r.Status == Terminated && ch.end != nil && !ch.At.before(*ch.end):
+			// The end is reported when it was read. Only with a checkpoint behind the last record
+			// it is also consumed.
 			if err := t.finish(ctx, r.Channel, ch.Sequence); err != nil {
 				return err
 			}
@@ -99,36 +115,42 @@ func (t *Tunnel) note(ctx context.Context, id string, reports []Report) error {
 		}
 		ch.version = r.Version
 	}
-	for name, ch := range t.channels {
-		if ch.client == id && ch.closing && !named[name] { // the client never had it, or forgot it
-			ch.free()
-		}
-	}
 	return nil
 }
 
-// adopt gives a channel that no client had in this run to one that has it from an earlier run.
-func (t *Tunnel) adopt(name, id string) {
-	ch := t.channels[name]
-	if ch.client != "" || ch.version != 0 {
-		return
-	}
-	if run, _, ok := t.spec.clientID(id); ok && run != t.run && t.readable()[name] {
-		ch.client, ch.version = id, 1
+// releaseUnnamed frees the channels that a heartbeat should have named. A late copy of a heartbeat
+// takes no channel from a client that has it: if it named the channel before, two heartbeats have to
+// miss it.
+func (t *Tunnel) releaseUnnamed(id string, named map[string]bool) {
+	for name, ch := range t.channels {
+		switch {
+		case named[name]:
+		case ch.client == id && ch.closing && ch.named && !ch.missed:
+			ch.missed = true
+		case ch.client == id && ch.closing:
+			ch.free()
+		case ch.Holder == id:
+			ch.unreserve()
+		}
 	}
 }
 
-// assign divides the channels that can be read among the clients.
+// assign divides the channels that can be read among the clients that have sent a heartbeat.
 func (t *Tunnel) assign() {
-	if t.waits() {
-		return
+	var clients []string
+	for id, c := range t.clients {
+		if c.beaten {
+			clients = append(clients, id)
+		}
 	}
+	slices.Sort(clients)
 	var seats []Seat
 	for _, name := range slices.Sorted(maps.Keys(t.readable())) {
-		ch := t.channels[name]
-		seats = append(seats, Seat{Channel: name, Client: ch.client, Closing: ch.closing})
+		if ch := t.channels[name]; !t.reserved(ch) {
+			seats = append(seats, Seat{Channel: name, Client: ch.client, Closing: ch.closing})
+		}
 	}
-	give, takeBack := Assign(slices.Sorted(maps.Keys(t.clients)), seats)
+	give, takeBack := Assign(clients, seats)
 	for name, id := range give {
 		ch := t.channels[name]
 		ch.client = id
@@ -139,17 +161,4 @@ func (t *Tunnel) assign() {
 		ch.closing = true
 		ch.version++
 	}
-}
-
-// waits reports whether clients of an earlier run may still come for their channels.
-func (t *Tunnel) waits() bool {
-	if !t.old {
-		return false
-	}
-	grace := int64(0)
-	for _, c := range t.clients {
-		grace = max(grace, c.timeout/3)
-	}
-	t.old = t.env.Millis()-t.opened < min(grace, mostGrace)
-	return t.old
 }

@@ -53,7 +53,7 @@ type Spec struct {
 // Position is a place in a channel: what lies before it was consumed.
 type Position struct {
 	Key   []byte `json:"key,omitempty"`   // base: the encoded key of the next row; empty is the begin
-	After uint64 `json:"after,omitempty"` // stream: as in flagstone.StreamPosition
+	After uint64 `json:"after,omitempty"` // stream: as in flagstone.StreamPosition; base: 1 is the end
 	AsOf  int64  `json:"as_of,omitempty"` // stream: microseconds, likewise
 }
 
@@ -67,6 +67,9 @@ type Channel struct {
 	Shard   uint64   `json:"shard,omitempty"`
 	Parents []uint64 `json:"parents,omitempty"`
 	At      Position `json:"at"`
+	// Holder is the client that opened the channel last, and Tenure counts how often it was opened.
+	Holder string `json:"holder,omitempty"`
+	Tenure uint64 `json:"tenure,omitempty"`
 	// Sequence counts the checkpoints, except for the latest that changed no position.
 	Sequence int64 `json:"sequence"`
 	// Done says that the channel was consumed to its end; At.AsOf is then not above the time of

@@ -12,13 +12,13 @@ import (
 // This file makes what clients carry. Neither can be forged, nor used with another tunnel: both
 // end in the beginning of an HMAC-SHA256 under the tunnel's key. Integers are big endian.
 //
-//	position   version 1 | after 8 | as of 8 | key | mac 16    the mac covers the channel's id too
+//	position   version 1 | tenure 8 | after 8 | as of 8 | key | mac 16    the mac covers the channel's id too
 //	client id  base64url( version 1 | random 12 | run 8 | time-out in seconds 4 | mac 16 )
 
 const (
 	carriedVersion = 1
 	macBytes       = 16
-	positionHead   = 1 + 8 + 8
+	positionHead   = 1 + 8 + 8 + 8
 	clientHead     = 1 + 12 + 8 + 4
 	mostClientID   = 64 // bytes of text
 )
@@ -44,25 +44,26 @@ func (s *Spec) unseal(use string, b []byte) ([]byte, bool) {
 	return b[:n], true
 }
 
-// sealPosition encodes a position in a channel.
-func (s *Spec) sealPosition(channel string, p Position) []byte {
+// sealPosition encodes a position in a channel, for the client that has it in a tenure.
+func (s *Spec) sealPosition(channel string, tenure uint64, p Position) []byte {
 	b := []byte{carriedVersion}
+	b = binary.BigEndian.AppendUint64(b, tenure)
 	b = binary.BigEndian.AppendUint64(b, p.After)
 	b = binary.BigEndian.AppendUint64(b, uint64(p.AsOf))
 	return s.seal("position "+channel, append(b, p.Key...))
 }
 
 // position decodes a position that was given out for the channel.
-func (s *Spec) position(channel string, b []byte) (Position, bool) {
-	b, ok := s.unseal("position "+channel, b)
+func (s *Spec) position(channel string, b []byte) (p Position, tenure uint64, ok bool) {
+	b, ok = s.unseal("position "+channel, b)
 	if !ok || len(b) < positionHead {
-		return Position{}, false
+		return Position{}, 0, false
 	}
 	return Position{
 		Key:   b[positionHead:],
-		After: binary.BigEndian.Uint64(b[1:]),
-		AsOf:  int64(binary.BigEndian.Uint64(b[9:])),
-	}, true
+		After: binary.BigEndian.Uint64(b[9:]),
+		AsOf:  int64(binary.BigEndian.Uint64(b[17:])),
+	}, binary.BigEndian.Uint64(b[1:]), true
 }
 
 // before reports whether p lies before q.

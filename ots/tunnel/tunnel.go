@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 )
 
@@ -20,6 +21,8 @@ var (
 	ErrInvalid = errors.New("invalid")
 	// ErrTooMany says that a tunnel has as many clients as it may have.
 	ErrTooMany = errors.New("too many")
+	// ErrStale says that the tunnel has to be loaded again. The request may be repeated.
+	ErrStale = errors.New("stale")
 )
 
 // Refusal is an error of a client. Its text is for the client.
@@ -50,9 +53,8 @@ const (
 	// dead.
 	DefaultTimeout = 300
 	MostTimeout    = 86_400
-	// mostGrace is for how long, in milliseconds, a channel is kept for the client that had it before
-	// the server was started: a client that lives reads or reports within it.
-	mostGrace = 10_000
+	// mostLeft is the number of ids of earlier runs that are remembered because their clients left.
+	mostLeft = 1024
 )
 
 // Shard is a shard of the table's stream.
@@ -75,8 +77,9 @@ type Env interface {
 	Shards(ctx context.Context) ([]Shard, error)
 	// Oldest is the position before the oldest record of a shard that there is.
 	Oldest(ctx context.Context, shard uint64) (Position, error)
+	// Store writes a change. After an error the tunnel is stale, as the outcome may be unknown.
 	Store(ctx context.Context, c Change) error
-	// Millis is a clock in milliseconds.
+	// Millis is a monotonic clock in milliseconds.
 	Millis() int64
 }
 
@@ -85,16 +88,16 @@ type Env interface {
 type Tunnel struct {
 	ID   string
 	env  Env
-	run  uint64 // of the server
+	run  uint64 // names the time for which the tunnel is loaded
 	lock chan struct{}
 
 	spec     Spec
 	channels map[string]*channel
 	clients  map[string]*client
-	// old says that the tunnel may have clients of an earlier run. opened is when it was loaded.
-	old     bool
-	opened  int64
-	deleted bool
+	left     []string // clients of earlier runs that were shut down or died in this one
+	loaded   int64    // when the tunnel was loaded
+	deleted  bool
+	stale    bool
 }
 
 // channel is a channel with what is known in memory only.
@@ -103,21 +106,30 @@ type channel struct {
 	client  string // that has it; empty: none
 	version int64  // rises with every change of client or closing; 0: no client had it in this run
 	closing bool
-	// ended says that its client read it to the end, and endAsOf when that was.
-	ended   bool
-	endAsOf int64
+	tenure
+}
+
+// tenure is what is known of a channel while one client has it.
+type tenure struct {
+	opened bool // the client has a token of Channel.Tenure
+	// end is the position from which the client read the end of the channel; nil: it has not.
+	end *Position
+	// named says that a heartbeat of the client named the channel, and missed that the latest did not.
+	named, missed bool
 }
 
 // client is a connected client. Times are milliseconds.
-type client struct{ timeout, seen int64 }
+type client struct {
+	timeout, seen int64
+	beaten        bool // it has sent a heartbeat
+}
 
-// New returns a tunnel with its kept state. run names the run of the server: a client id that
-// names another run is let in again. created says that the tunnel was created in this run.
-func New(id string, run uint64, created bool, spec Spec, channels map[string]Channel, env Env) *Tunnel {
+// New returns a tunnel with its kept state. It is a run of its own: clients that connected before it
+// was loaded connect again by their heartbeats, or by requests for channels that they hold.
+func New(id string, spec Spec, channels map[string]Channel, env Env) *Tunnel {
 	t := &Tunnel{
-		ID: id, env: env, run: run, lock: make(chan struct{}, 1), spec: spec,
-		channels: make(map[string]*channel, len(channels)), clients: map[string]*client{},
-		old: !created, opened: env.Millis(),
+		ID: id, env: env, run: rand.Uint64(), lock: make(chan struct{}, 1), spec: spec,
+		channels: make(map[string]*channel, len(channels)), clients: map[string]*client{}, loaded: env.Millis(),
 	}
 	for id, c := range channels {
 		t.channels[id] = &channel{Channel: c}
@@ -132,14 +144,25 @@ func (t *Tunnel) enter(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	if t.deleted {
+	switch {
+	case t.deleted:
 		t.leave()
 		return refuse(ErrInvalid, "Requested tunnel does not exist.")
+	case t.stale:
+		t.leave()
+		return refuse(ErrStale, "The tunnel is loaded again.")
 	}
 	return nil
 }
 
 func (t *Tunnel) leave() { <-t.lock }
+
+// store writes a change. If that fails, memory and store may differ, so the tunnel is not used again.
+func (t *Tunnel) store(ctx context.Context, c Change) error {
+	err := t.env.Store(ctx, c)
+	t.stale = err != nil
+	return err
+}
 
 // Delete ends the tunnel: remove takes it out of the store, and later calls find it deleted.
 func (t *Tunnel) Delete(ctx context.Context, remove func(channels []string) error) error {
@@ -148,13 +171,14 @@ func (t *Tunnel) Delete(ctx context.Context, remove func(channels []string) erro
 	}
 	defer t.leave()
 	if err := remove(slices.Sorted(maps.Keys(t.channels))); err != nil {
+		t.stale = true
 		return err
 	}
 	t.deleted = true
 	return nil
 }
 
-// Connect lets in a client and returns its id. timeout is in seconds; 0 is DefaultTimeout.
+// Connect connects a client and returns its id. timeout is in seconds; 0 is DefaultTimeout.
 func (t *Tunnel) Connect(ctx context.Context, timeout int64) (id string, err error) {
 	if timeout == 0 {
 		timeout = DefaultTimeout
@@ -181,9 +205,9 @@ func (t *Tunnel) live() error {
 	return nil
 }
 
-// add lets in a client, if there is room for it.
+// add connects a client, if there is room for it.
 func (t *Tunnel) add(id string, timeout int64) error {
-	t.bury()
+	t.expireClients()
 	if len(t.clients) >= MostClients {
 		return refuse(ErrTooMany, "Number of clients of the tunnel exceeds the quota:%d.", MostClients)
 	}
@@ -191,38 +215,62 @@ func (t *Tunnel) add(id string, timeout int64) error {
 	return nil
 }
 
-// bury removes the clients that missed their heartbeats.
-func (t *Tunnel) bury() {
+// expireClients disconnects the clients that missed their heartbeats.
+func (t *Tunnel) expireClients() {
 	now := t.env.Millis()
 	for id, c := range t.clients {
 		if now-c.seen > c.timeout {
-			t.remove(id)
+			t.disconnect(id)
 		}
 	}
 }
 
-// remove removes a client; its channels are free.
-func (t *Tunnel) remove(id string) {
+// disconnect removes a client; its channels are free.
+func (t *Tunnel) disconnect(id string) {
 	delete(t.clients, id)
 	for _, ch := range t.channels {
 		if ch.client == id {
 			ch.free()
 		}
+		if ch.Holder == id {
+			ch.unreserve()
+		}
+	}
+	if run, _, _ := t.spec.clientID(id); run != t.run && !slices.Contains(t.left, id) {
+		t.left = append(t.left, id)
+		t.left = t.left[max(0, len(t.left)-mostLeft):]
 	}
 }
 
 // free takes a channel from its client.
 func (ch *channel) free() {
-	ch.client, ch.closing, ch.ended = "", false, false
+	ch.client, ch.closing, ch.tenure = "", false, tenure{}
 }
 
-// admit finds the client that sends a request. A client of an earlier run is let in again.
-func (t *Tunnel) admit(id string) (*client, error) {
+// reserved reports whether a channel waits for the client that held it in an earlier run.
+func (t *Tunnel) reserved(ch *channel) bool {
+	if ch.version != 0 || ch.Holder == "" || ch.Done {
+		return false
+	}
+	_, timeout, ok := t.spec.clientID(ch.Holder)
+	return ok && t.env.Millis()-t.loaded <= int64(timeout)*1000
+}
+
+// adopt gives a reserved channel to its holder, which goes on with the tokens that it has.
+func (ch *channel) adopt() {
+	ch.client, ch.version, ch.opened = ch.Holder, 1, true
+}
+
+// unreserve ends the reservation of a channel.
+func (ch *channel) unreserve() { ch.version = max(ch.version, 1) }
+
+// reconnect finds a client, and connects one of an earlier run again, unless it left since.
+func (t *Tunnel) reconnect(id string) (*client, error) {
 	if c := t.clients[id]; c != nil {
 		return c, nil
 	}
 	run, timeout, ok := t.spec.clientID(id)
-	if !ok || run == t.run {
+	if !ok || run == t.run || slices.Contains(t.left, id) {
 		return nil, refuse(ErrGone, "The tunnel client is not connected, or its heartbeats were late.")
 	}
 	if err := t.add(id, int64(timeout)); err != nil {
@@ -231,7 +279,8 @@ func (t *Tunnel) admit(id string) (*client, error) {
 	return t.clients[id], nil
 }
 
-// Shutdown takes leave of a client. One that is not connected is fine too.
+// Shutdown disconnects a client. One that is not connected is fine too. Its channels are not reserved
+// for it at the next restart.
 func (t *Tunnel) Shutdown(ctx context.Context, id string) error {
 	if err := t.enter(ctx); err != nil {
 		return err
@@ -240,11 +289,21 @@ func (t *Tunnel) Shutdown(ctx context.Context, id string) error {
 	if _, _, ok := t.spec.clientID(id); !ok {
 		return refuse(ErrInvalid, "The id of the tunnel client is invalid.")
 	}
-	t.remove(id)
-	return nil
+	t.disconnect(id)
+	put := map[string]Channel{}
+	for name, ch := range t.channels {
+		if ch.Holder == id && !ch.Done {
+			ch.Holder = ""
+			put[name] = ch.Channel
+		}
+	}
+	if len(put) == 0 {
+		return nil
+	}
+	return t.store(ctx, Change{Put: put})
 }
 
-// Expire notes for good that data was lost before it was read.
+// Expire records for good that data was lost before it was read.
 func (t *Tunnel) Expire(ctx context.Context, why string) error {
 	if err := t.enter(ctx); err != nil {
 		return err
@@ -259,7 +318,7 @@ func (t *Tunnel) expire(ctx context.Context, why string) error {
 	}
 	spec := t.spec
 	spec.Expired = why
-	if err := t.env.Store(ctx, Change{Spec: &spec}); err != nil {
+	if err := t.store(ctx, Change{Spec: &spec}); err != nil {
 		return err
 	}
 	t.spec = spec
@@ -284,7 +343,7 @@ func (t *Tunnel) Describe(ctx context.Context) (*Description, error) {
 		return nil, err
 	}
 	defer t.leave()
-	t.bury()
+	t.expireClients()
 	if err := t.follow(ctx, nil); err != nil && !errors.Is(err, ErrExpired) {
 		return nil, err
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -22,7 +21,6 @@ type world struct {
 	gone     bool  // the stream is
 	failing  error // of the next Store
 	stored   int
-	runs     uint64
 	bases    int
 	baseRows uint64 // of each base channel
 }
@@ -67,7 +65,6 @@ func (w *world) Store(_ context.Context, c Change) error {
 // open makes the tunnel, or opens it again in another run of the server.
 func (w *world) open(t *testing.T, kind Type) *Tunnel {
 	t.Helper()
-	w.runs++
 	created := w.spec == nil
 	if created {
 		change := Change{Spec: &Spec{Name: "n", Type: kind, Key: []byte("key")}, Put: map[string]Channel{}}
@@ -93,16 +90,17 @@ func (w *world) open(t *testing.T, kind Type) *Tunnel {
 			t.Fatal(err)
 		}
 	}
-	return New("id", w.runs, created, spec, channels, w)
+	return New("id", spec, channels, w)
 }
 
 // read reads up to three numbers after a position.
-func (w *world) read(id string, c Channel, at Position) (numbers []uint64, next Position, end bool) {
-	last := w.ends[c.Shard]
+func (w *world) read(r Reading) (numbers []uint64, page Page) {
+	id, at := r.Name, r.From
+	last := w.ends[r.Channel.Shard]
 	if IsBase(id) {
 		last = w.baseRows
 	}
-	next = Position{After: at.After, AsOf: w.now * 1000}
+	next := Position{After: at.After, AsOf: w.now * 1000}
 	for range 3 {
 		if last != 0 && next.After >= last || last == 0 && next.After >= 50 {
 			break
@@ -110,7 +108,8 @@ func (w *world) read(id string, c Channel, at Position) (numbers []uint64, next 
 		next.After++
 		numbers = append(numbers, next.After)
 	}
-	return numbers, next, last != 0 && next.After >= last
+	empty := len(numbers) == 0
+	return numbers, Page{Next: next, Empty: empty, End: empty && last != 0 && next.After >= last}
 }
 
 func connect(t *testing.T, tunnel *Tunnel, timeout int64) string {
@@ -159,13 +158,12 @@ func consume(t *testing.T, w *world, tunnel *Tunnel, client, name string) {
 	ctx := context.Background()
 	token, sequence, err := tunnel.GetCheckpoint(ctx, client, name)
 	for !token.Finished && err == nil {
-		var c Channel
-		var at Position
-		if c, at, err = tunnel.Read(ctx, client, name, token); err != nil {
+		var r Reading
+		if r, err = tunnel.Read(ctx, client, name, token); err != nil {
 			break
 		}
-		_, next, end := w.read(name, c, at)
-		if token, err = tunnel.Passed(ctx, client, name, next, end); err == nil {
+		_, page := w.read(r)
+		if token, err = tunnel.FinishRead(ctx, r, page); err == nil {
 			sequence++
 			err = tunnel.Checkpoint(ctx, client, name, token, sequence)
 		}
@@ -236,18 +234,21 @@ func TestAChannelThatIsForgottenBeforeItWasConsumedExpiresTheTunnel(t *testing.T
 func TestAClientThatMissesItsHeartbeatsLosesItsChannels(t *testing.T) {
 	w := newWorld(0, 2)
 	tunnel := w.open(t, Stream)
-	a, b := connect(t, tunnel, 10), connect(t, tunnel, 10)
-	first := min(a, b)
+	first, second := connect(t, tunnel, 10), connect(t, tunnel, 10)
 	held, got := beat(t, tunnel, first)
-	wantAnswer(t, "the first", got, "s1:1:1")
-	second := max(a, b)
+	wantAnswer(t, "the first, as the second has sent no heartbeat", got, "s1:1:1 s2:1:1")
+	beat(t, tunnel, second)
+	_, got = beat(t, tunnel, first, held...)
+	wantAnswer(t, "the first gives one back", got, "s1:1:1 s2:2:2")
+	_, got = beat(t, tunnel, first, Report{StreamID(1), 1, Open}, Report{StreamID(2), 3, Closed})
+	wantAnswer(t, "the first has one", got, "s1:1:1")
 	_, got = beat(t, tunnel, second)
-	wantAnswer(t, "the second", got, "s2:1:1")
+	wantAnswer(t, "the second", got, "s2:4:1")
 	w.now += 9_000
-	beat(t, tunnel, second, Report{StreamID(2), 1, Open})
+	beat(t, tunnel, second, Report{StreamID(2), 4, Open})
 	w.now += 2_000
-	_, got = beat(t, tunnel, second, Report{StreamID(2), 1, Open})
-	wantAnswer(t, "after the first died", got, "s1:2:1 s2:1:1")
+	_, got = beat(t, tunnel, second, Report{StreamID(2), 4, Open})
+	wantAnswer(t, "after the first died", got, "s1:2:1 s2:4:1")
 	ctx := context.Background()
 	_, err := tunnel.Heartbeat(ctx, first, held)
 	_, _, readErr := tunnel.GetCheckpoint(ctx, first, StreamID(1))
@@ -294,12 +295,13 @@ func TestCheckpointsAreRefusedUnlessTheyFollowTheLatest(t *testing.T) {
 	tunnel := w.open(t, Stream)
 	a := connect(t, tunnel, 10)
 	beat(t, tunnel, a)
-	at := func(name string, n uint64) Token {
-		token, err := tunnel.Passed(ctx, a, name, Position{After: n, AsOf: int64(n)}, false)
-		if err != nil {
+	for _, name := range []string{StreamID(1), StreamID(2)} {
+		if _, _, err := tunnel.GetCheckpoint(ctx, a, name); err != nil {
 			t.Fatal(err)
 		}
-		return token
+	}
+	at := func(name string, n uint64) Token {
+		return Token{Position: tunnel.spec.sealPosition(name, 1, Position{After: n, AsOf: int64(n)})}
 	}
 	other := newWorld(0, 1)
 	foreign := other.open(t, Stream)
@@ -336,7 +338,7 @@ func TestCheckpointsAreRefusedUnlessTheyFollowTheLatest(t *testing.T) {
 			t.Errorf("%s: %v, want %v", c.what, err, c.want)
 		}
 	}
-	if _, _, err := tunnel.Read(ctx, a, StreamID(1), at(StreamID(1), 8)); !errors.Is(err, ErrGone) {
+	if _, err := tunnel.Read(ctx, a, StreamID(1), at(StreamID(1), 8)); !errors.Is(err, ErrGone) {
 		t.Errorf("reading what was consumed: %v", err)
 	}
 	stored := w.stored
@@ -347,37 +349,172 @@ func TestCheckpointsAreRefusedUnlessTheyFollowTheLatest(t *testing.T) {
 	if err := tunnel.Checkpoint(ctx, a, StreamID(1), at(StreamID(1), 10), 6); err == nil {
 		t.Error("a checkpoint that was not written is acknowledged")
 	}
-	if err := tunnel.Checkpoint(ctx, a, StreamID(1), at(StreamID(1), 10), 6); err != nil {
+	if err := tunnel.Checkpoint(ctx, a, StreamID(1), at(StreamID(1), 10), 6); !errors.Is(err, ErrStale) {
 		t.Errorf("its repetition: %v", err)
+	}
+	tunnel = w.open(t, Stream)
+	if err := tunnel.Checkpoint(ctx, a, StreamID(1), at(StreamID(1), 10), 5); err != nil {
+		t.Errorf("its repetition when the tunnel was loaded again: %v", err)
 	}
 }
 
-func TestAClientGoesOnAfterARestart(t *testing.T) {
+func open(t *testing.T, tunnel *Tunnel, client, name string) (Token, int64) {
+	t.Helper()
+	token, sequence, err := tunnel.GetCheckpoint(context.Background(), client, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token, sequence
+}
+
+// page reads a page.
+func page(t *testing.T, w *world, tunnel *Tunnel, client, name string, token Token) Token {
+	t.Helper()
+	r, err := tunnel.Read(context.Background(), client, name, token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, p := w.read(r)
+	token, err = tunnel.FinishRead(context.Background(), r, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token
+}
+
+// TestAReportedEndIsNotACheckpoint: a client reports the end when it has read it, and may be processing.
+func TestAReportedEndIsNotACheckpoint(t *testing.T) {
+	for _, consumed := range []bool{false, true} {
+		w := newWorld(0, 1)
+		w.ends[1] = 3
+		tunnel := w.open(t, Stream)
+		a := connect(t, tunnel, 10)
+		beat(t, tunnel, a)
+		token, sequence := open(t, tunnel, a, StreamID(1))
+		behind := page(t, w, tunnel, a, StreamID(1), token)
+		if end := page(t, w, tunnel, a, StreamID(1), behind); !end.Finished {
+			t.Fatal("not the end")
+		}
+		if consumed {
+			if err := tunnel.Checkpoint(context.Background(), a, StreamID(1), behind, sequence+1); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, got := beat(t, tunnel, a, Report{StreamID(1), 2, Terminated})
+		wantAnswer(t, fmt.Sprint("consumed: ", consumed), got, map[bool]string{false: "s1:3:1", true: ""}[consumed])
+		if !consumed {
+			token, _ = open(t, tunnel, a, StreamID(1))
+			if at, _, _ := tunnel.spec.position(StreamID(1), token.Position); at.After != 0 {
+				t.Errorf("goes on after %d", at.After)
+			}
+		}
+	}
+}
+
+// TestAnOldTokenOfAChannelIsRefused: a channel comes back to a client after another one read it.
+func TestAnOldTokenOfAChannelIsRefused(t *testing.T) {
 	ctx := context.Background()
-	w := newWorld(0, 2)
+	w := newWorld(0, 1)
 	tunnel := w.open(t, Stream)
 	a := connect(t, tunnel, 300)
-	held, _ := beat(t, tunnel, a)
+	beat(t, tunnel, a)
+	old, sequence := open(t, tunnel, a, StreamID(1))
+	beat(t, tunnel, a, Report{StreamID(1), 2, Closed}) // and it gets the channel again
+	refused := func(what string) {
+		t.Helper()
+		_, err := tunnel.Read(ctx, a, StreamID(1), old)
+		if other := tunnel.Checkpoint(ctx, a, StreamID(1), old, sequence+1); !errors.Is(err, ErrGone) || !errors.Is(other, ErrGone) {
+			t.Errorf("%s: read %v, checkpoint %v", what, err, other)
+		}
+	}
+	refused("before it is opened")
+	token, _ := open(t, tunnel, a, StreamID(1))
+	refused("when it is opened")
+	page(t, w, tunnel, a, StreamID(1), token)
 	tunnel = w.open(t, Stream)
-	b := connect(t, tunnel, 300)
+	refused("after a restart")
+	page(t, w, tunnel, a, StreamID(1), token)
+}
+
+// TestAnIdleChannelDoesNotAge: the client writes no checkpoint, as there are no records.
+func TestAnIdleChannelDoesNotAge(t *testing.T) {
+	w := newWorld(0, 1)
+	w.ends[1] = 3
+	tunnel := w.open(t, Stream)
+	a := connect(t, tunnel, 300)
+	beat(t, tunnel, a)
+	token, sequence := open(t, tunnel, a, StreamID(1))
+	token = page(t, w, tunnel, a, StreamID(1), token)
+	if err := tunnel.Checkpoint(context.Background(), a, StreamID(1), token, sequence+1); err != nil {
+		t.Fatal(err)
+	}
+	w.ends[1] = 0
+	r, err := tunnel.Read(context.Background(), a, StreamID(1), token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	later := Position{After: 7, AsOf: w.now*1000 + 1}
+	if _, err := tunnel.FinishRead(context.Background(), r, Page{Next: later, Empty: true}); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := DecodeChannel(w.rows[StreamID(1)]); err != nil || !c.At.equal(later) {
+		t.Errorf("%+v, %v", c, err)
+	}
+}
+
+// TestAChannelWaitsForItsHolderAfterARestart as long as the holder may live.
+func TestAChannelWaitsForItsHolderAfterARestart(t *testing.T) {
+	ctx := context.Background()
+	start := func() (w *world, tunnel *Tunnel, a string, held []Report) {
+		w = newWorld(0, 2)
+		tunnel = w.open(t, Stream)
+		a = connect(t, tunnel, 300)
+		held, _ = beat(t, tunnel, a)
+		for _, r := range held {
+			open(t, tunnel, a, r.Channel)
+		}
+		return w, tunnel, a, held
+	}
+	w, _, a, held := start()
+	tunnel := w.open(t, Stream)
+	b := connect(t, tunnel, 1000)
+	w.now += 290_000
 	_, got := beat(t, tunnel, b)
 	wantAnswer(t, "a new client waits", got, "")
 	if _, _, err := tunnel.GetCheckpoint(ctx, a, StreamID(1)); err != nil {
-		t.Errorf("the old client reads: %v", err)
+		t.Errorf("the holder reads: %v", err)
 	}
 	_, got = beat(t, tunnel, a, held...)
-	wantAnswer(t, "the old client", got, "s1:1:1 s2:1:1")
-	w.now += mostGrace
-	_, got = beat(t, tunnel, a, held...)
-	wantAnswer(t, "the old client shares", got, "s1:1:1 s2:2:2")
+	wantAnswer(t, "the holder shares", got, "s1:1:1 s2:2:2")
 
+	w, _, a, held = start()
 	tunnel = w.open(t, Stream)
-	b = connect(t, tunnel, 300)
-	w.now += mostGrace
+	b = connect(t, tunnel, 1000)
+	w.now += 301_000
 	_, got = beat(t, tunnel, b)
-	wantAnswer(t, "the old client does not come", got, "s1:1:1 s2:1:1")
+	wantAnswer(t, "the holder does not come", got, "s1:1:1 s2:1:1")
 	_, got = beat(t, tunnel, a, held...)
 	wantAnswer(t, "it comes late", got, "")
+
+	w, tunnel, a, _ = start()
+	if err := tunnel.Shutdown(ctx, a); err != nil {
+		t.Fatal(err)
+	}
+	tunnel = w.open(t, Stream)
+	_, got = beat(t, tunnel, connect(t, tunnel, 10))
+	wantAnswer(t, "the holder was shut down", got, "s1:1:1 s2:1:1")
+	if _, _, err := tunnel.GetCheckpoint(ctx, a, StreamID(1)); !errors.Is(err, ErrGone) {
+		t.Errorf("its late request: %v", err)
+	}
+
+	w, _, a, held = start()
+	tunnel = w.open(t, Stream)
+	if err := tunnel.Shutdown(ctx, a); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tunnel.Heartbeat(ctx, a, held); !errors.Is(err, ErrGone) {
+		t.Errorf("a late heartbeat of a client that was shut down: %v", err)
+	}
 }
 
 func TestClientsAndMessagesAreBounded(t *testing.T) {
@@ -395,6 +532,7 @@ func TestClientsAndMessagesAreBounded(t *testing.T) {
 	for what, err := range map[string]error{
 		"many channels": second(tunnel.Heartbeat(ctx, a, make([]Report, MostReports+1))),
 		"a version":     second(tunnel.Heartbeat(ctx, a, []Report{{StreamID(1), mostVersion + 1, Open}})),
+		"one twice":     second(tunnel.Heartbeat(ctx, a, []Report{{StreamID(1), 1, Open}, {StreamID(1), 2, Open}})),
 		"below zero":    second(tunnel.Heartbeat(ctx, a, []Report{{StreamID(1), -1, Open}})),
 		"a timeout":     second(tunnel.Connect(ctx, MostTimeout+1)),
 		"none":          second(tunnel.Connect(ctx, -1)),
@@ -429,212 +567,4 @@ func TestStoredRowsOfOtherVersionsAreRefused(t *testing.T) {
 			t.Errorf("tunnel %s is accepted", text)
 		}
 	}
-}
-
-// worker is a client as the SDK's: it reads its channels, reports, and obeys.
-type worker struct {
-	id    string
-	holds map[string]*holding
-}
-
-type holding struct {
-	report   Report
-	token    Token
-	sequence int64
-	read     bool
-}
-
-// TestNothingIsLostWhateverHappens lets random workers consume a tunnel while shards split and
-// merge, answers are lost, workers die and the server restarts. Each number of each channel is
-// delivered, in order, and none after a checkpoint behind it.
-func TestNothingIsLostWhateverHappens(t *testing.T) {
-	for range 150 {
-		seed := rand.Uint64()
-		g := &game{t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 0)), w: newWorld(3, 2), delivered: map[string]uint64{}, noted: map[string]uint64{}}
-		g.play()
-	}
-}
-
-type game struct {
-	t         *testing.T
-	seed      uint64
-	rng       *rand.Rand
-	w         *world
-	tunnel    *Tunnel
-	workers   []*worker
-	delivered map[string]uint64 // by channel
-	noted     map[string]uint64 // checkpoints
-}
-
-func (g *game) play() {
-	g.tunnel = g.w.open(g.t, BaseAndStream)
-	nextShard := uint64(3)
-	for step := range 4000 {
-		if len(g.workers) == 0 || len(g.workers) < 4 && g.rng.IntN(100) == 0 {
-			if id, err := g.tunnel.Connect(context.Background(), 5); err == nil {
-				g.workers = append(g.workers, &worker{id, map[string]*holding{}})
-			}
-		}
-		i := g.rng.IntN(len(g.workers))
-		switch n := g.rng.IntN(1000); {
-		case n < 5 && step < 3000:
-			g.workers = slices.Delete(g.workers, i, i+1) // it dies
-		case n < 8 && step < 3000:
-			g.tunnel = g.w.open(g.t, BaseAndStream)
-		case n < 20 && len(g.w.shards) < 12:
-			nextShard = g.split(nextShard)
-		case n < 60:
-			g.w.now += int64(g.rng.IntN(1500))
-		case n < 300:
-			g.heartbeat(i)
-		default:
-			g.step(g.workers[i])
-		}
-	}
-	for !g.finished() { // all in turn
-		g.w.now += 100
-		if g.w.now > 4_000_000 {
-			g.t.Fatalf("seed %d: never ends: %v", g.seed, g.delivered)
-		}
-		if len(g.workers) == 0 {
-			g.workers = append(g.workers, &worker{connect(g.t, g.tunnel, 5), map[string]*holding{}})
-		}
-		for i := len(g.workers) - 1; i >= 0; i-- {
-			w := g.workers[i]
-			for range 30 {
-				g.step(w)
-			}
-			g.heartbeat(i)
-		}
-	}
-}
-
-// split ends one or two shards that nothing follows yet.
-func (g *game) split(next uint64) uint64 {
-	var open []uint64
-	for _, s := range g.w.shards {
-		if g.w.ends[s.ID] == 0 {
-			open = append(open, s.ID)
-		}
-	}
-	parents := []uint64{open[g.rng.IntN(len(open))]}
-	children := 2
-	if other := open[g.rng.IntN(len(open))]; other != parents[0] {
-		parents, children = append(parents, other), 1
-	}
-	for _, p := range parents {
-		g.w.ends[p] = uint64(50 + g.rng.IntN(10))
-	}
-	for range children {
-		g.w.shards = append(g.w.shards, Shard{next, parents})
-		next++
-	}
-	return next
-}
-
-// finished reports whether all that there is was delivered.
-func (g *game) finished() bool {
-	for _, s := range g.w.shards {
-		last := g.w.ends[s.ID]
-		if g.delivered[StreamID(s.ID)] < max(last, 50) {
-			return false
-		}
-	}
-	return true
-}
-
-// step lets a worker read a page, or write a checkpoint.
-func (g *game) step(w *worker) {
-	for _, name := range slices.Sorted(maps.Keys(w.holds)) {
-		h := w.holds[name]
-		if h.report.Status != Open || g.rng.IntN(3) == 0 {
-			continue
-		}
-		g.use(w, name, h)
-		return
-	}
-}
-
-func (g *game) use(w *worker, name string, h *holding) {
-	ctx := context.Background()
-	var err error
-	switch {
-	case !h.read:
-		h.token, h.sequence, err = g.tunnel.GetCheckpoint(ctx, w.id, name)
-		h.read = err == nil
-	case g.rng.IntN(4) == 0 && h.token.Position != nil:
-		if err = g.tunnel.Checkpoint(ctx, w.id, name, h.token, h.sequence+1); err == nil {
-			h.sequence++
-			at, _ := g.tunnel.spec.position(name, h.token.Position)
-			g.noted[name] = max(g.noted[name], at.After)
-		} else if errors.Is(err, ErrSequence) {
-			_, h.sequence, err = g.tunnel.GetCheckpoint(ctx, w.id, name)
-		}
-	case h.token.Finished:
-		if g.rng.IntN(2) == 0 { // the SDK may report the end without a checkpoint
-			err = g.tunnel.Checkpoint(ctx, w.id, name, h.token, h.sequence+1)
-		}
-		h.report = Report{name, h.report.Version + 1, Terminated}
-	default:
-		err = g.read(w, name, h)
-	}
-	if err != nil { // the channel closes, and says so
-		h.report = Report{name, h.report.Version + 1, Closed}
-	}
-}
-
-func (g *game) read(w *worker, name string, h *holding) error {
-	ctx := context.Background()
-	c, at, err := g.tunnel.Read(ctx, w.id, name, h.token)
-	if err != nil {
-		return err
-	}
-	for _, p := range c.Parents {
-		if g.delivered[StreamID(p)] < g.w.ends[p] {
-			g.t.Fatalf("seed %d: shard %d is read before its parent %d", g.seed, c.Shard, p)
-		}
-	}
-	numbers, next, end := g.w.read(name, c, at)
-	if h.token, err = g.tunnel.Passed(ctx, w.id, name, next, end); err != nil {
-		return err
-	}
-	for _, n := range numbers {
-		if n > g.delivered[name]+1 || n <= g.noted[name] {
-			g.t.Fatalf("seed %d: %s delivers %d after %d, checkpoint %d", g.seed, name, n, g.delivered[name], g.noted[name])
-		}
-		g.delivered[name] = max(g.delivered[name], n)
-	}
-	return nil
-}
-
-// heartbeat sends the i-th worker's heartbeat; its answer may be lost. A worker that is refused ends.
-func (g *game) heartbeat(i int) {
-	w := g.workers[i]
-	var reports []Report
-	for _, name := range slices.Sorted(maps.Keys(w.holds)) {
-		reports = append(reports, w.holds[name].report)
-	}
-	answer, err := g.tunnel.Heartbeat(context.Background(), w.id, reports)
-	if err != nil {
-		if !errors.Is(err, ErrGone) {
-			g.t.Fatalf("seed %d: %v", g.seed, err)
-		}
-		g.workers = slices.Delete(g.workers, i, i+1)
-		return
-	}
-	if g.rng.IntN(10) == 0 {
-		return
-	}
-	holds := map[string]*holding{}
-	for _, r := range answer {
-		h := w.holds[r.Channel]
-		switch {
-		case h == nil || r.Version > h.report.Version && r.Status == Open:
-			h = &holding{report: r}
-		case r.Version >= h.report.Version && r.Status == Closing:
-			h.report = Report{r.Channel, r.Version + 1, Closed}
-		}
-		holds[r.Channel] = h
-	}
-	w.holds = holds
 }

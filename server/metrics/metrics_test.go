@@ -383,3 +383,20 @@ func BenchmarkScrape(b *testing.B) {
 		m.Handler().ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/metrics", nil))
 	}
 }
+
+// TestTablesOfNoInstanceAreLeftOut: each store can have one of the same name, and a figure that comes twice
+// makes the whole answer an error.
+func TestTablesOfNoInstanceAreLeftOut(t *testing.T) {
+	own := flagstone.Metrics{Tables: []flagstone.TableMetrics{{Name: ".tunnels"}}}
+	m := New(Config{
+		Stores: func() map[ots.InstanceType]flagstone.Metrics {
+			return map[ots.InstanceType]flagstone.Metrics{ots.HighPerformance: own, ots.Capacity: own}
+		},
+		Throughput: func(string, string) (ots.Throughput, error) { return ots.Throughput{}, nil },
+	})
+	answer := httptest.NewRecorder()
+	m.Handler().ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
+	if answer.Code != 200 || strings.Contains(answer.Body.String(), ".tunnels") {
+		t.Errorf("%d %.300s", answer.Code, answer.Body)
+	}
+}

@@ -154,7 +154,10 @@ func (s *stores) Collect(to chan<- prometheus.Metric) {
 }
 
 func (s *stores) collectTable(to chan<- prometheus.Metric, m *flagstone.TableMetrics) {
-	instance, table, _ := strings.Cut(m.Name, "/")
+	instance, table, ok := strings.Cut(m.Name, "/")
+	if !ok {
+		return // of no instance, such as the tunnels of a store: several stores have one of the same name
+	}
 	for i, f := range tableFigures {
 		to <- prometheus.MustNewConstMetric(s.ofTable[i], f.kind, f.value(m), instance, table)
 	}
