@@ -27,8 +27,8 @@ var floors = map[string]int{
 	"internal/upkeep": 7, "internal/table": 7,
 	"internal/change": 8, "internal/scan": 8, "internal/rebalance": 8,
 	"internal/txn": 9, "internal/ingest": 9, "internal/transfer": 9, "internal/external": 9,
-	".":      10,
-	"ots":    11, "backup": 11,
+	".":   10,
+	"ots": 11, "backup": 11,
 	"server": 12, "instances": 12,
 	"cmd": 13, "flagstonetest": 13,
 }
