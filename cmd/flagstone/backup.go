@@ -129,7 +129,10 @@ func (b *backupCreateCommand) Run(ctx context.Context, c *output) error {
 	if err != nil {
 		return err
 	}
-	return b.with(ctx, toChange, func(home admin.Admin) (err error) {
+	if liesWithin(b.Repository, b.Dir) {
+		return misuse("the repository %s lies in the store's folder; give a folder elsewhere, best on another disk", b.Repository)
+	}
+	err = b.with(ctx, toChange, func(home admin.Admin) (err error) {
 		made, err := home.Checkpoint(ctx)
 		if err != nil {
 			return err
@@ -148,6 +151,18 @@ func (b *backupCreateCommand) Run(ctx context.Context, c *output) error {
 		fmt.Fprintf(c.out, "%s: %d files, %s, of which %s are new\n", info.Name, info.Files, bytesText(info.Bytes), bytesText(info.AddedBytes))
 		return nil
 	})
+	if errors.Is(err, context.Canceled) {
+		return errors.New("interrupted; no backup was made, and the next create goes on with what is there")
+	}
+	return err
+}
+
+// liesWithin reports whether a path is that of a folder or lies below it.
+func liesWithin(path, folder string) bool {
+	path, err1 := filepath.Abs(path)
+	folder, err2 := filepath.Abs(folder)
+	below, err3 := filepath.Rel(folder, path)
+	return err1 == nil && err2 == nil && err3 == nil && (below == "." || filepath.IsLocal(below))
 }
 
 type backupListCommand struct {

@@ -186,8 +186,9 @@ func TestMistakesOfBackupCommandsAreRefused(t *testing.T) {
 		says   string
 	}{
 		{"backup create s3://bucket --dir " + dir, 2, "no folder"},
-		{"backup create " + dir + " --dir " + dir, 1, "no repository"},
-		{"backup create " + repo + " --dir " + at, 1, "no store"},
+		{"backup create " + dir + "/backups --dir " + dir, 2, "lies in the store's folder"},
+		{"backup create " + dir + " --dir " + dir, 2, "lies in the store's folder"},
+		{"backup create " + repo + " --dir " + t.TempDir(), 1, "no store"},
 		{"backup create " + repo + " --rate 0 --dir " + dir, 2, "rate"},
 		{"backup list " + at + "/none", 1, "no repository"},
 		{"backup prune " + repo, 2, "--keep"},

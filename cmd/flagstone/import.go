@@ -66,7 +66,7 @@ type importCommand struct {
 	Spread     int           `default:"1" placeholder:"N" help:"Read the files at so many places in turns, so that sorted files do not go to one partition of the table at a time. Of several rows with one key any may stay. ${default} if not given: one file after the other, and the last row stays."`
 	Rate       float64       `default:"0" placeholder:"ROWS" help:"Write so many rows in a second at most; 0, the default, as many as are taken."`
 	Rejects    string        `type:"path" placeholder:"FILE" help:"Write lines that cannot be read, or that the store refuses, to this file, as JSON with file, line and reason."`
-	MaxRejects int64         `name:"max-rejects" default:"0" placeholder:"N" help:"Go on after so many of them, -1 for any number. 0, the default, ends at the first one."`
+	MaxRejects int64         `name:"max-rejects" default:"0" placeholder:"N" help:"Go on after so many of them; --max-rejects=-1 for any number. 0, the default, ends at the first one."`
 	State      string        `type:"path" placeholder:"FILE" help:"Remember in this file how far the import is. Run again with it, an import that was interrupted goes on there."`
 	SaveEvery  time.Duration `default:"1s" placeholder:"DURATION" help:"How often --state is written. ${default} if not given."`
 }

@@ -215,7 +215,7 @@ func TestRefusedRowsGoToAFile(t *testing.T) {
 		return fmt.Sprintf(`{"key":[{"name":"k","value":%d}],"columns":[%s]}`, k, cell)
 	}
 	in := strings.Join([]string{
-		line(1, `{"name":"a","value":1}`), "nonsense", line(1, `{"name":"a","value":2,"version":9000000000000}`), line(3, `{"name":"","value":1}`),
+		line(1, `{"name":"a","value":1}`), "nonsense", line(1, `{"name":"a","value":2,"version":9000000000000}`), line(3, `{"name":"1st column","value":1}`),
 		line(4, `{"name":"a","value":{"double":"NaN"}}`), line(5, `{"name":"a","value":5}`),
 	}, "\n")
 	if err := os.WriteFile(name, []byte(in), 0o600); err != nil {

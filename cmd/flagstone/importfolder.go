@@ -72,7 +72,7 @@ func (m *importCommand) folderTarget(ctx context.Context, c *output, home *insta
 	if err != nil {
 		return nil, err
 	}
-	t := folderTable{table: table, workers: m.Workers, limits: ots.Current(), named: fmt.Sprintf("table %s (%d) of instance %s in %s", m.Table, table.Info().ID, instance, place(m.Dir))}
+	t := folderTable{table: table, workers: m.Workers, limits: folderLimits(), named: fmt.Sprintf("table %s (%d) of instance %s in %s", m.Table, table.Info().ID, instance, place(m.Dir))}
 	if t.columns, err = keyOf(described); err != nil {
 		return nil, err
 	}
@@ -84,6 +84,14 @@ func (m *importCommand) folderTarget(ctx context.Context, c *output, home *insta
 		return &bulkTarget{folderTable: t, sorter: rowsort.New(m.Temp, memory), progress: m.progress(c, "loaded")}, nil
 	}
 	return &folderTarget{folderTable: t}, nil
+}
+
+// folderLimits are those of the service's documentation, as for the other commands on a folder, and the size of a
+// row that PutRow takes: larger ones could not be read whole.
+func folderLimits() ots.Limits {
+	l := ots.Documented()
+	l.WriteRowBytes = ots.Current().WriteRowBytes
+	return l
 }
 
 // check says why a request of the service could not put a row, or why the table takes none of its versions, and encodes

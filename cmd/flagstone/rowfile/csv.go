@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 
 	"github.com/flagstone-db/flagstone/instances"
 	"github.com/flagstone-db/flagstone/row"
@@ -86,6 +87,9 @@ func (r *csvReader) readHeader() error {
 				c.Type = of
 			}
 		}
+		if strings.ContainsRune(c.Name, '\r') {
+			return errors.New("the header has a carriage return; lines end in a line feed, or in both")
+		}
 		if c.Name == "" {
 			return fmt.Errorf("column %d has no name", len(r.columns)+1)
 		}
@@ -103,6 +107,11 @@ func (r *csvReader) readHeader() error {
 	for i, ok := range found {
 		if !ok {
 			return fmt.Errorf("there is no column %s, which the key of the table has", r.o.Key[i])
+		}
+	}
+	for name := range r.o.Types {
+		if _, ok := first[name]; !ok {
+			return fmt.Errorf("there is no column %s, for which a type is given", name)
 		}
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -241,14 +242,22 @@ func TestCSVOfOtherProgramsIsRead(t *testing.T) {
 		{"several types", "k,a:integer,a:string\nx,1,\ny,,z\nv,1,z\nw,1,\"\"\n", "", `2["x"] a=1; 3["y"] a="z"; !line 4: column a has two values; !line 5: column a has two values`},
 		{"an empty one of several types", "k,a:integer,a:string,a:binary\nx,1,,\ny,,,00\nv,,,\nw,1,z,\n", EmptyValue, `2["x"] a=1; 3["y"] a=0x00; 4["v"] a=""; !line 5: column a has two values`},
 		{"nothing", "", "", "!line 1: the file has no header with the names of its columns"},
+		{"ends of lines by a carriage return", "k,a\rx,1\r", "", "!line 1: the header: the header has a carriage return; lines end in a line feed, or in both"},
 		{"no key", "a\n1\n", "", "!line 1: the header: there is no column k:string, which the key of the table has"},
 		{"another key", "k:integer\n1\n", "", "!line 1: the header: key column k is of type string in the table, and of type integer in the file"},
 		{"twice", "k,a,a\n", "", "!line 1: the header: column a:string is there twice"},
 		{"no name", "k,\n", "", "!line 1: the header: column 2 has no name"},
 	} {
-		if got := read(CSV, c.in, ReadOptions{Types: types, Empty: c.empty}); got != c.want {
+		header, _, _ := strings.Cut(c.in, "\n")
+		known := maps.Clone(types)
+		maps.DeleteFunc(known, func(name string, _ row.Type) bool { return !strings.Contains(","+header, ","+name) })
+		if got := read(CSV, c.in, ReadOptions{Types: known, Empty: c.empty}); got != c.want {
 			t.Errorf("%s: %s\nwant %s", c.name, got, c.want)
 		}
+	}
+	const want = "!line 1: the header: there is no column n, for which a type is given"
+	if got := read(CSV, "k,m\nx,1\n", ReadOptions{Types: map[string]row.Type{"n": row.TypeInteger}}); got != want {
+		t.Errorf("a type of a column that is not there: %s\nwant %s", got, want)
 	}
 }
 
