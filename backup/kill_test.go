@@ -69,21 +69,29 @@ func TestACreateThatIsKilledIsContinued(t *testing.T) {
 	}
 }
 
-// TestACreateSurvivesAPowerCut cuts the power at each call of the file system that has the repository.
-func TestACreateSurvivesAPowerCut(t *testing.T) {
-	base, first, dir := twoMoments(t)
+// createsThatFail makes creates whose repository fails from a call of its file system on, later by up to so many calls
+// each time, until one does not meet its failure. Then ended is true.
+func createsThatFail(t *testing.T, base *rig, dir string, calls int64, look func(r *rig, call int64, ended bool, random *rand.Rand)) {
+	t.Helper()
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
-	for call, ended := int64(1), false; !ended; call += 1 + random.Int64N(12) {
-		sim := base.fs.Image(vfs.CrashKeepAll, 0)
-		fault := vfs.NewFault(sim, seed)
+	for call, ended := int64(1), false; !ended; call += 1 + random.Int64N(calls) {
+		r := base.on(base.fs.Image(vfs.CrashKeepAll, 0))
+		fault := vfs.NewFault(r.fs, seed)
 		fault.Add(vfs.Rule{Nth: call, Times: vfs.Forever, Action: vfs.FailWith(errKilled)})
-		r := base.on(sim)
-		_, err := Create(r.ctx, NewFolder(fault, "/repo"), sim, dir, r.options())
+		_, err := Create(r.ctx, NewFolder(fault, "/repo"), r.fs, dir, r.options())
 		ended = err == nil
+		look(r, call, ended, random)
+	}
+}
+
+// TestACreateSurvivesAPowerCut cuts the power at each call of the file system that has the repository.
+func TestACreateSurvivesAPowerCut(t *testing.T) {
+	base, first, dir := twoMoments(t)
+	createsThatFail(t, base, dir, 12, func(r *rig, call int64, ended bool, random *rand.Rand) {
 		for _, policy := range vfs.CrashPolicies() {
-			after := r.on(sim.Image(policy, random.Uint64()))
+			after := r.on(r.fs.Image(policy, random.Uint64()))
 			if names := after.verify(after.archive()); names[0] != first || ended && len(names) < 2 {
 				t.Fatalf("cut at call %d, %s: left are %v", call, policy, names)
 			}
@@ -91,7 +99,7 @@ func TestACreateSurvivesAPowerCut(t *testing.T) {
 				after.mustGoOn(fmt.Sprintf("cut at call %d", call), dir)
 			}
 		}
-	}
+	})
 }
 
 // TestAPruneThatIsKilledIsContinued kills it at each call of the repository, also where it has found an older plan.
@@ -355,23 +363,14 @@ func TestNoOrderOfADeathAndTwoPrunesHurtsABackup(t *testing.T) {
 // TestWhatIsReusedIsDurable cuts the power after a create that went on with what a killed one had left.
 func TestWhatIsReusedIsDurable(t *testing.T) {
 	base, _, dir := twoMoments(t)
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
-	for call, ended := int64(1), false; !ended; call += 1 + random.Int64N(4) {
-		sim := base.fs.Image(vfs.CrashKeepAll, 0)
-		fault := vfs.NewFault(sim, seed)
-		fault.Add(vfs.Rule{Nth: call, Times: vfs.Forever, Action: vfs.FailWith(errKilled)})
-		r := base.on(sim)
-		_, err := Create(r.ctx, NewFolder(fault, "/repo"), sim, dir, r.options())
-		ended = err == nil
+	createsThatFail(t, base, dir, 4, func(r *rig, call int64, ended bool, random *rand.Rand) {
 		info, err := r.create(r.repo(), dir)
 		r.ok(err)
-		after := r.on(sim.Image(vfs.CrashLoseAll, random.Uint64()))
+		after := r.on(r.fs.Image(vfs.CrashLoseAll, random.Uint64()))
 		if names := after.verify(after.archive()); !slices.Contains(names, info.Name) {
 			t.Fatalf("killed at call %d: left are %v, want %s", call, names, info.Name)
 		}
-	}
+	})
 }
 
 // TestTwoFirstCreatesOfDifferentKinds stops a plain one before it puts the marker, and a sealed one after that. The
@@ -411,7 +410,7 @@ func TestAKilledRestoreLeavesNoStoreThatIsNotWhole(t *testing.T) {
 		r := base.on(sim)
 		ended = r.archive().Restore(r.ctx, info.Name, fault, "/restored", nil) == nil
 		for _, policy := range vfs.CrashPolicies() {
-			after := r.on(sim.Image(policy, uint64(call)))
+			after := r.on(r.fs.Image(policy, uint64(call)))
 			for _, name := range []string{"/restored", "/restored.partial"} {
 				opts := flagstone.Options{ReadOnly: true}
 				opts.Seams.FS = after.fs

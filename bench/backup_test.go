@@ -107,7 +107,8 @@ func (r *rates) add(puts, gets float64) { r.puts, r.gets = append(r.puts, puts),
 
 // phase returns rates of puts and gets beside backups with a limit in bytes per second: 0 makes none, -1 has no limit.
 func (l *backupLoad) phase(rate int64) (putRate, getRate float64) {
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithTimeout(context.Background(), backupPhase)
+	defer cancel()
 	var puts, gets, backups atomic.Int64
 	var group sync.WaitGroup
 	for i := range backupWriters + backupReaders {
@@ -136,8 +137,6 @@ func (l *backupLoad) phase(rate int64) (putRate, getRate float64) {
 			}
 		})
 	}
-	time.Sleep(backupPhase)
-	cancel()
 	group.Wait()
 	seconds := backupPhase.Seconds()
 	putRate, getRate = float64(puts.Load())/seconds, float64(gets.Load())/seconds

@@ -55,41 +55,41 @@ type Page struct {
 
 // Change is a change of a row.
 type Change struct {
-	Table string   `json:"table"`
-	Kind  string   `json:"kind"` // put (the row has nothing but Set afterwards), update or delete
-	Key   []string `json:"key"`  // as Value.Text writes it; AutoValue for a column that the store numbers
-	Set   Cells    `json:"set,omitempty"`
-	Unset []string `json:"unset,omitempty"` // columns to delete, all versions
+	Table string     `json:"table"`
+	Kind  string     `json:"kind"` // put (the row has nothing but Set afterwards), update or delete
+	Key   []string   `json:"key"`  // as Value.Text writes it; AutoValue for a column that the store numbers
+	Set   List[Cell] `json:"set,omitempty"`
+	Unset []string   `json:"unset,omitempty"` // columns to delete, all versions
 	// Expect is exists or absent: what the row must be. If it is empty the row may be either.
 	Expect string `json:"expect,omitempty"`
 }
 
-// maxCells bounds the cells of a change. The service allows fewer in a row.
+// maxCells bounds the cells of a row. The service allows fewer.
 const maxCells = 10_000
 
-// Cells are the cells of a change, at most maxCells.
-type Cells []Cell
+// List is a JSON array of cells, or of other parts of a row: at most maxCells.
+type List[T any] []T
 
-// UnmarshalJSON reads an array, and stops at maxCells: an empty cell takes two bytes of a body, and many more in
+// UnmarshalJSON reads an array, and stops at maxCells: an empty element takes few bytes of text, and many more in
 // memory.
-func (c *Cells) UnmarshalJSON(text []byte) error {
+func (l *List[T]) UnmarshalJSON(text []byte) error {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()
 	switch begin, err := decoder.Token(); {
 	case err != nil:
 		return err
 	case begin != json.Delim('['):
-		return fmt.Errorf("cells are an array, not %v", begin)
+		return fmt.Errorf("key and cells are arrays, not %v", begin)
 	}
 	for decoder.More() {
-		if len(*c) == maxCells {
+		if len(*l) == maxCells {
 			return fmt.Errorf("more than %d cells", maxCells)
 		}
-		var cell Cell
-		if err := decoder.Decode(&cell); err != nil {
+		var element T
+		if err := decoder.Decode(&element); err != nil {
 			return err
 		}
-		*c = append(*c, cell)
+		*l = append(*l, element)
 	}
 	return nil
 }

@@ -20,44 +20,14 @@ import (
 
 // jsonRow is instances.Row, but tells a cell without a version from one of version 0.
 type jsonRow struct {
-	Key     jsonList[instances.KeyValue] `json:"key"`
-	Columns jsonList[jsonCell]           `json:"columns"`
+	Key     instances.List[instances.KeyValue] `json:"key"`
+	Columns instances.List[jsonCell]           `json:"columns"`
 }
 
 type jsonCell struct {
 	Name    string          `json:"name"`
 	Version *int64          `json:"version"`
 	Value   instances.Value `json:"value"`
-}
-
-// maxJSONList bounds the cells of a row. The service allows fewer.
-const maxJSONList = 10_000
-
-// jsonList is an array of at most maxJSONList elements: an empty element takes three bytes of a line, and many more in
-// memory.
-type jsonList[T any] []T
-
-// UnmarshalJSON reads an array.
-func (l *jsonList[T]) UnmarshalJSON(text []byte) error {
-	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.DisallowUnknownFields()
-	switch begin, err := decoder.Token(); {
-	case err != nil:
-		return err
-	case begin != json.Delim('['):
-		return fmt.Errorf("key and columns are arrays, not %v", begin)
-	}
-	for decoder.More() {
-		if len(*l) == maxJSONList {
-			return fmt.Errorf("a row has more than %d cells", maxJSONList)
-		}
-		var element T
-		if err := decoder.Decode(&element); err != nil {
-			return err
-		}
-		*l = append(*l, element)
-	}
-	return nil
 }
 
 type jsonReader struct {
