@@ -330,9 +330,9 @@ func (r *results) memory() []verdict {
 	}
 }
 
-// memtables is how many memtables' worth of memory engines are configured to
+// memtables is how many memtables' worth of memory Flagstone is configured to
 // use, those being flushed included.
-const memtables = 4
+const memtables = 3
 
 // bytes judges bytes written and space beside Pebble's better encoding.
 func (r *results) bytes() []verdict {

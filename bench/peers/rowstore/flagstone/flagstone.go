@@ -46,7 +46,7 @@ func open(cfg rowstore.Config) (rowstore.Store, error) {
 	opts := flagstone.Options{
 		Sync:         flagstone.SyncNone,
 		MemtableSize: cfg.Memtable,
-		MemoryBudget: 4 * cfg.Memtable, // as many memtables as the others may have waiting
+		MemoryBudget: 3 * cfg.Memtable, // the others may have four memtables waiting
 		CacheSize:    cfg.Cache,
 		PlainValues:  cfg.Tuning != packed.Name,
 	}
