@@ -146,8 +146,8 @@ func (r *results) acceptance() []verdict {
 	}
 	reads := slices.Concat(getAll, []string{"getrow-1col"}, rangesAll, rangesOne)
 	v := []verdict{
-		atLeast("rows: no workload below 1.0x of the best LSM peer", 1, r.toLSM(r.figuresOf(workload.Rows)...)...),
-		atLeast("rows: geometric mean over all workloads but split points at least 1.7x", 1.7, named{"", geomean(rowRatios), ""}),
+		atLeast("rows: no workload below 1.1x of the best LSM peer", 1.1, r.toLSM(r.figuresOf(workload.Rows)...)...),
+		atLeast("rows: geometric mean over all workloads but split points at least 2x", 2, named{"", geomean(rowRatios), ""}),
 		atLeast("get of all columns at least 2x", 2, r.toLSM(getAll...)...),
 		atLeast("get of one column at least 2.5x", 2.5, r.toLSM("getrow-1col")...),
 		atLeast("range and scan at least 1.5x", 1.5, r.toLSM(rangesAll...)...),
@@ -164,8 +164,8 @@ func (r *results) acceptance() []verdict {
 	v = append(v, r.reclaiming()...)
 	v = append(v, r.bothHalves()...)
 	v = append(v,
-		atLeast("key-value: no workload below 0.9x of the best LSM peer", 0.9, r.toLSM(r.figuresOf(workload.KeyValue)...)...),
-		atLeast("key-value: geometric mean at least 1.1x", 1.1, named{"", geomean(kvRatios), ""}),
+		atLeast("key-value: no workload below 1.0x of the best LSM peer", 1, r.toLSM(r.figuresOf(workload.KeyValue)...)...),
+		atLeast("key-value: geometric mean at least 1.7x", 1.7, named{"", geomean(kvRatios), ""}),
 		atLeast("key-value: reads and scans from memory at least 1.3x", 1.3, r.toLSM(kvReads...)...),
 	)
 	v = append(v, r.tails()...)
@@ -326,7 +326,7 @@ func (r *results) memory() []verdict {
 	budget := float64(s.Cache + memtables*s.Memtable)
 	return []verdict{
 		atMost(fmt.Sprintf("peak memory at most the budget (%s: cache and %d memtables) plus 20%%", mb(budget), memtables), 1.2*budget, mb, mine...),
-		atMost("peak memory at most that of the leanest LSM peer plus 50%", 1.5, times, over...),
+		atMost("peak memory at most 1.3x of the leanest LSM peer's", 1.3, times, over...),
 	}
 }
 

@@ -71,10 +71,10 @@ func (r *results) write(w io.Writer, charts []chart) {
 	r.appendix(w)
 }
 
-// coverage tells which variants of this build were not run on which workloads: the best
-// peer is the best of those that were. What failed was run.
+// coverage tells which variants of this build ran on which workloads, as the best peer is
+// the best of those that did. What failed was run.
 func (r *results) coverage(w io.Writer) {
-	missing := map[string][]string{}
+	on, off := map[string][]string{}, map[string][]string{}
 	var variants []string
 	for _, s := range workload.All() {
 		ran := r.ran[s.Name]
@@ -83,24 +83,37 @@ func (r *results) coverage(w io.Writer) {
 				continue
 			}
 			for _, v := range s.Variants(rowstore.Engine{Name: e.Name, Tunings: e.Tunings, Encodings: e.Encodings}) {
-				if ran[v.Name] {
-					continue
-				}
-				if missing[v.Name] == nil {
+				if !slices.Contains(variants, v.Name) {
 					variants = append(variants, v.Name)
 				}
-				missing[v.Name] = append(missing[v.Name], s.Name)
+				if ran[v.Name] {
+					on[v.Name] = append(on[v.Name], s.Name)
+				} else {
+					off[v.Name] = append(off[v.Name], s.Name)
+				}
 			}
 		}
 	}
-	if len(variants) == 0 {
+	if len(off) == 0 {
 		fmt.Fprintf(w, "Every engine of this build ran with all its tunings and encodings on every workload below, in the first "+
 			"round at least; the best peer is the best of all of them.\n\n")
 		return
 	}
-	fmt.Fprintf(w, "The best peer is the best of the variants that ran. These did not run on these workloads:\n\n")
+	fmt.Fprintf(w, "The best peer is the best of the variants that ran.\n\n")
+	var nowhere []string
 	for _, v := range variants {
-		fmt.Fprintf(w, "- %s: %s\n", v, strings.Join(missing[v], ", "))
+		switch {
+		case len(on[v]) == 0:
+			nowhere = append(nowhere, v)
+		case len(off[v]) == 0:
+		case len(on[v]) < len(off[v]):
+			fmt.Fprintf(w, "- %s ran on no workload but %s.\n", v, strings.Join(on[v], ", "))
+		default:
+			fmt.Fprintf(w, "- %s ran on all but %s.\n", v, strings.Join(off[v], ", "))
+		}
+	}
+	if len(nowhere) > 0 {
+		fmt.Fprintf(w, "- On none: %s.\n", strings.Join(nowhere, ", "))
 	}
 	fmt.Fprintln(w)
 }
