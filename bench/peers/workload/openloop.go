@@ -17,13 +17,14 @@ const Arrivals = "arrivals"
 // openLoads are the rates, in percent of what the engine can keep up for ever.
 var openLoads = []int{50, 80, 95}
 
-// runOpenPut overwrites random rows as fast as the engine takes them, which gives its capacity, the
-// time to settle counted; then at shares of it. The floor is the same loop at the middle rate without an
-// engine: what the machine and its scheduler add.
+// runOpenPut overwrites rows at random, three times as many as there are, as fast as the engine takes them: that
+// gives its capacity, merges and the time to settle counted. A burst of two seconds would not meet the merges.
+// Then it overwrites at shares of it. The floor is the same loop at the middle rate without an engine: what the
+// machine and its scheduler add.
 func runOpenPut(e *env) error {
 	n, put := e.spec.Threads, overwrite(e.count())
 	p := e.begin("closed", "rows")
-	if err := p.run(n, 0, 0, seconds(3*e.ReadSeconds), put); err != nil {
+	if err := p.run(n, 0, 3*uint64(e.count()), seconds(3*e.LimitSeconds), put); err != nil {
 		return err
 	}
 	if err := p.settle(); err != nil {
