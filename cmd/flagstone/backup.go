@@ -16,6 +16,7 @@ import (
 
 	"github.com/flagstone-db/flagstone"
 	"github.com/flagstone-db/flagstone/backup"
+	"github.com/flagstone-db/flagstone/cmd/flagstone/bucket"
 	"github.com/flagstone-db/flagstone/instances"
 	"github.com/flagstone-db/flagstone/instances/admin"
 	"github.com/flagstone-db/flagstone/internal/vfs"
@@ -31,7 +32,7 @@ type backupCommand struct {
 
 // Help is the long help of the command.
 func (backupCommand) Help() string {
-	return `A repository is a folder, which the first backup makes. A backup adds the files that the repository does not have yet. docs/backup.md says what a backup holds.
+	return `A repository is a folder, which the first backup makes, or a bucket of an S3 server, s3://bucket/prefix. A backup adds the files that the repository does not have yet. docs/backup.md says what a backup holds.
 
   flagstone backup create /mnt/backups
   flagstone backup list /mnt/backups
@@ -43,14 +44,24 @@ func (backupCommand) Help() string {
 
 // inRepository names a repository.
 type inRepository struct {
-	Repository string `arg:"" help:"The folder of the repository."`
+	Repository  string `arg:"" help:"The folder of the repository, or s3://bucket/prefix."`
+	S3Endpoint  string `name:"s3-endpoint" placeholder:"URL" env:"AWS_ENDPOINT_URL" help:"The server of an s3:// repository, Amazon's if not given. The access key is in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, the region in AWS_REGION."`
+	S3Plaintext bool   `name:"s3-plaintext" help:"Allow http, without encryption, to a server on another machine."`
 }
 
 func (r *inRepository) repository() (backup.Repository, error) {
-	if strings.Contains(r.Repository, "://") {
-		return nil, misuse("%q is no folder; repositories elsewhere are not supported", r.Repository)
+	scheme, _, isURL := strings.Cut(r.Repository, "://")
+	switch {
+	case !isURL:
+		return backup.NewFolder(vfs.OS(), r.Repository), nil
+	case scheme != "s3": // the rest may hold a secret
+		return nil, misuse("%s:// is no repository; name a folder, or s3://bucket/prefix", scheme)
 	}
-	return backup.NewFolder(vfs.OS(), r.Repository), nil
+	repo, err := bucket.Open(r.Repository, bucket.Options{Endpoint: r.S3Endpoint, Plaintext: r.S3Plaintext, Env: os.Getenv})
+	if err != nil {
+		return nil, misuse("%v", err)
+	}
+	return repo, nil
 }
 
 // readRepository names a repository and what decrypts it.
@@ -129,7 +140,7 @@ func (b *backupCreateCommand) Run(ctx context.Context, c *output) error {
 	if err != nil {
 		return err
 	}
-	if liesWithin(b.Repository, b.Dir) {
+	if _, isFolder := repo.(*backup.Folder); isFolder && liesWithin(b.Repository, b.Dir) {
 		return misuse("the repository %s lies in the store's folder; give a folder elsewhere, best on another disk", b.Repository)
 	}
 	err = b.with(ctx, toChange, func(home admin.Admin) (err error) {

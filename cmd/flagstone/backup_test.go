@@ -185,7 +185,7 @@ func TestMistakesOfBackupCommandsAreRefused(t *testing.T) {
 		status int
 		says   string
 	}{
-		{"backup create s3://bucket --dir " + dir, 2, "no folder"},
+		{"backup create ftp://me:secret@host --dir " + dir, 2, "ftp:// is no repository"},
 		{"backup create " + dir + "/backups --dir " + dir, 2, "lies in the store's folder"},
 		{"backup create " + dir + " --dir " + dir, 2, "lies in the store's folder"},
 		{"backup create " + repo + " --dir " + t.TempDir(), 1, "no store"},
