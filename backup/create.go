@@ -27,7 +27,7 @@ type CreateOptions struct {
 	BytesPerSecond int64
 	// Clock is that of the machine if nil.
 	Clock clock.Clock
-	// Beside are files from elsewhere that belong to the home: those named credentials.
+	// Beside are files from elsewhere that belong to the home: those named credentials and digest.
 	Beside []string
 	// Progress, if not nil, is called after each piece of a file.
 	Progress func(Progress)
