@@ -97,7 +97,7 @@ func parse(location string) (bucket, prefix string, err error) {
 		return bucket, "", nil
 	}
 	if path.Clean("/"+prefix) != "/"+prefix {
-		return "", "", fmt.Errorf("the prefix %q has an empty part, or a part that is . or ..", prefix)
+		return "", "", fmt.Errorf("the prefix %q has a part that is empty or leads elsewhere", prefix)
 	}
 	return bucket, prefix + "/", nil
 }

@@ -50,7 +50,7 @@ func TestWhatNamesNoBucketIsRefused(t *testing.T) {
 		{"s3://id:" + secret + "@bucket/x", "", "without keys"},
 		{"s3://bucket/x?key=" + secret, "", "without keys"},
 		{"s3://bucket/../x", "", "a part that is"},
-		{"s3://bucket//x", "", "an empty part"},
+		{"s3://bucket//x", "", "a part that is empty"},
 		{"s3://bucket", "s3.example.com", "https://"},
 		{"s3://bucket", "https://id:" + secret + "@example.com", "without keys"},
 		{"s3://bucket", "https://example.com/path", "without keys and paths"},
