@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/cespare/xxhash/v2"
 	"golang.org/x/time/rate"
@@ -26,7 +27,7 @@ type CreateOptions struct {
 	BytesPerSecond int64
 	// Clock is that of the machine if nil.
 	Clock clock.Clock
-	// Beside are files from elsewhere that belong to the home: those named credentials.
+	// Beside are files from elsewhere that belong to the home: those named credentials and digest.
 	Beside []string
 	// Progress, if not nil, is called after each piece of a file.
 	Progress func(Progress)
@@ -70,11 +71,21 @@ func Create(ctx context.Context, repo Repository, fsys vfs.FS, dir string, opts 
 	}
 	err = c.create(ctx)
 	// Without the notice, a prune need not wait. ctx may have ended.
-	if err = errors.Join(err, c.notice.remove(context.WithoutCancel(ctx))); err != nil {
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endPatience)
+	defer cancel()
+	if c.unsettled { // the put of the description has failed, and may still be carried out: see doc.go
+		if failed := putEmpty(end, repo, abandonedPrefix+c.d.name); failed != nil {
+			return Info{}, errors.Join(err, failed) // the notice stays
+		}
+	}
+	if err = errors.Join(err, c.notice.remove(end)); err != nil {
 		return Info{}, err
 	}
 	return c.d.info(), nil
 }
+
+// endPatience bounds what a create does after an error, also if the repository hangs.
+const endPatience = time.Minute
 
 // creator makes one backup.
 type creator struct {
@@ -86,6 +97,8 @@ type creator struct {
 	notice  notice
 	d       *description
 	done    Progress
+	// unsettled is set if the description may come to be there, or not.
+	unsettled bool
 }
 
 func (c *creator) create(ctx context.Context) error {
@@ -277,6 +290,7 @@ func (c *creator) publish(ctx context.Context) error {
 		}
 		return err
 	})
+	c.unsettled = err != nil
 	if err == nil {
 		err = c.notice.check(ctx)
 	}

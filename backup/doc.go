@@ -1,5 +1,5 @@
 // Package backup keeps backups of a store, or of the home of a server, in a repository: a folder, or another place
-// that keeps whole objects by name. A backup is made from a checkpoint, so the store is in use meanwhile.
+// that keeps whole objects by name, as a bucket of cmd/flagstone/bucket. A backup is made from a checkpoint, so the store is in use meanwhile.
 //
 //	repository.go   what a repository must be able to do, and the names in it
 //	folder.go       a repository in a folder
@@ -63,4 +63,18 @@
 // the doubt, and the doubt stays until it is abandoned. So the prune finds the doubt, or what followed it. This alone
 // needs time: doubts of dead prunes are deleted when they are as old as notices of dead creates. A prune must not stand
 // still for so long between its doubt and what follows.
+//
+// # Over a network
+//
+// A request whose answer does not come may be carried out later, and one that is sent again may be carried out twice.
+// No proof above needs that a call that failed had no effect, but for three:
+//
+//   - The put of a description. A create whose put fails puts its own name below abandoned, before it deletes its
+//     notice. If that fails, too, the notice stays, and a prune settles it.
+//   - The delete of an object. The prune that fails leaves its plan, so no create uses the object. A later prune deletes
+//     that plan only after it has itself deleted all that the plan names, and names never come back.
+//   - The put of a description that was sent twice. If the second one succeeds, and the first one is carried out after
+//     a prune has deleted the backup, the description is there again, without its objects. This needs time: a server
+//     must be done with a request before a newer backup has been made and an older one pruned. S3 refuses requests that
+//     are older than 15 minutes.
 package backup

@@ -1,9 +1,11 @@
 package backup
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math/rand/v2"
 	"slices"
@@ -167,6 +169,53 @@ func TestACreateThatWasTakenForDeadFails(t *testing.T) {
 		t.Errorf("left are %v", names)
 	}
 	r.mustGoOn("the next one", dir)
+}
+
+// late is a repository whose put of a description fails, and is carried out later. If deaf is set, it takes no other put
+// after that.
+type late struct {
+	Repository
+	deaf bool
+	put  func() error // the one to come
+}
+
+func (l *late) Put(ctx context.Context, name string, write func(io.Writer) error) error {
+	if !strings.HasPrefix(name, backupsPrefix) {
+		if l.put != nil && l.deaf {
+			return errors.New("no answer")
+		}
+		return l.Repository.Put(ctx, name, write)
+	}
+	var content bytes.Buffer
+	if err := write(&content); err != nil {
+		return err
+	}
+	l.put = func() error {
+		return l.Repository.Put(ctx, name, func(w io.Writer) error {
+			_, err := w.Write(content.Bytes())
+			return err
+		})
+	}
+	return errors.New("no answer")
+}
+
+// TestADescriptionThatComesLateCountsOnlyWithItsObjects prunes before it comes: it does not count, or its notice has
+// kept its objects.
+func TestADescriptionThatComesLateCountsOnlyWithItsObjects(t *testing.T) {
+	for _, deaf := range []bool{false, true} {
+		r, first, dir := twoMoments(t)
+		repo := &late{Repository: r.repo(), deaf: deaf}
+		if _, err := r.create(repo, dir); err == nil || repo.put == nil {
+			t.Fatalf("the create ends with %v", err)
+		}
+		report, err := r.archive().Prune(r.ctx, PruneOptions{Keep: 1, Clock: r.clock})
+		r.ok(errors.Join(err, repo.put()))
+		names := r.verify(r.archive()) // all that count are whole
+		if counts := len(names) == 2; counts != deaf || names[0] != first || deaf != (report.Objects == 0) {
+			t.Errorf("deaf %v: left are %v after %+v", deaf, names, report)
+		}
+		r.mustGoOn("the next one", dir)
+	}
 }
 
 // TestTwoCreatesMakeARepository stops one at each of its calls, while the other runs.

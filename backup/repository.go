@@ -11,8 +11,8 @@ import (
 // returned is seen by every later call, also of other processes.
 type Repository interface {
 	// Put makes an object of what write writes, durably. It is there as a whole or not at all, also if the process
-	// dies. An object with the name is replaced. An error of write is returned, and nothing is put. write may call
-	// other methods.
+	// dies. An object with the name is replaced. An error of write is returned, and nothing is put. After another
+	// error the object may be there, or come to be there later. write may call other methods.
 	Put(ctx context.Context, name string, write func(io.Writer) error) error
 	// Get opens an object. The error matches fs.ErrNotExist if there is none.
 	Get(ctx context.Context, name string) (io.ReadCloser, error)
@@ -21,7 +21,7 @@ type Repository interface {
 	List(ctx context.Context, prefix string, each func(name string, size int64) error) error
 	// Sync makes objects durable that List shows: the process that put them may have died before its Put returned.
 	Sync(ctx context.Context, names []string) error
-	// Delete deletes an object, durably. It is no error if there is none.
+	// Delete deletes an object, durably. It is no error if there is none. After an error the object may go later.
 	Delete(ctx context.Context, name string) error
 }
 

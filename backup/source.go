@@ -20,6 +20,7 @@ import (
 const (
 	registryFile    = "instances"
 	credentialsFile = "credentials"
+	digestFile      = "digest" // what the tables held
 )
 
 // kind is what a file is. It is written.
@@ -94,7 +95,7 @@ func checkPath(p string) error {
 	_, isTable := manifest.ParseTableName(within)
 	_, isValue := manifest.ParseValueName(within)
 	_, isManifest := manifest.ParseManifestName(within)
-	if isTable || isValue || isManifest || within == manifest.CurrentName || p == registryFile || p == credentialsFile {
+	if isTable || isValue || isManifest || within == manifest.CurrentName || p == registryFile || p == credentialsFile || p == digestFile {
 		return nil
 	}
 	return fmt.Errorf("%w: a file %q", ErrDamaged, p)

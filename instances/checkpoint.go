@@ -62,6 +62,9 @@ func (h *Home) Checkpoint(ctx context.Context) (*Checkpoint, error) {
 	return &Checkpoint{Within: within, Release: sync.OnceValue(release)}, nil
 }
 
+// Checkpoints returns how many checkpoints are held, or being made.
+func (h *Home) Checkpoints() int { return len(h.held) }
+
 // copyTo makes a checkpoint in a directory. After an error nothing is left.
 func (h *Home) copyTo(ctx context.Context, dir string) error {
 	done, err := h.beginChange(ctx)

@@ -46,9 +46,13 @@ func TestTheInstancesOfACheckpointAreThoseOfItsTables(t *testing.T) {
 			t.Error(err)
 			break
 		}
+		held := home.Checkpoints()
 		checkCopy(t, filepath.Join(dir, made.Within))
 		if err := made.Release(); err != nil {
 			t.Error(err)
+		}
+		if after := home.Checkpoints(); held != 1 || after != 0 {
+			t.Errorf("%d checkpoints are held, and %d after the release", held, after)
 		}
 	}
 	close(stop)

@@ -14,9 +14,9 @@ import (
 )
 
 // EachStore opens the stores of a home read-only, and calls use for each, with its directory
-// relative to the home.
-func EachStore(dir string, use func(within string, store *flagstone.Store) error) error {
-	opts := flagstone.Options{ReadOnly: true}
+// relative to the home. opts are those of the high-performance store.
+func EachStore(dir string, opts flagstone.Options, use func(within string, store *flagstone.Store) error) error {
+	opts.ReadOnly = true
 	if err := withStore(dir, ".", opts, use); err != nil {
 		return err
 	}

@@ -14,10 +14,14 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/flagstone-db/flagstone"
 	"github.com/flagstone-db/flagstone/backup"
+	"github.com/flagstone-db/flagstone/cmd/flagstone/bucket"
 	"github.com/flagstone-db/flagstone/instances"
 	"github.com/flagstone-db/flagstone/instances/admin"
+	"github.com/flagstone-db/flagstone/internal/clock"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
@@ -26,12 +30,12 @@ type backupCommand struct {
 	List     backupListCommand     `cmd:"" help:"List the backups of a repository."`
 	Verify   backupVerifyCommand   `cmd:"" help:"Read all that backups have and compare it with its checksums. Exits with 1 if anything is damaged."`
 	Prune    backupPruneCommand    `cmd:"" help:"Delete backups, and what no other backup needs."`
-	Rehearse backupRehearseCommand `cmd:"" help:"Restore a backup into a scratch folder, check it, count its rows, and delete it again. It counts, and does not compare."`
+	Rehearse backupRehearseCommand `cmd:"" help:"Restore a backup into a scratch folder, check it, count its rows, compare them if it has a digest, and delete it again."`
 }
 
 // Help is the long help of the command.
 func (backupCommand) Help() string {
-	return `A repository is a folder, which the first backup makes. A backup adds the files that the repository does not have yet. docs/backup.md says what a backup holds.
+	return `A repository is a folder, which the first backup makes, or a bucket of an S3 server, s3://bucket/prefix. A backup adds the files that the repository does not have yet. docs/backup.md says what a backup holds.
 
   flagstone backup create /mnt/backups
   flagstone backup list /mnt/backups
@@ -43,14 +47,24 @@ func (backupCommand) Help() string {
 
 // inRepository names a repository.
 type inRepository struct {
-	Repository string `arg:"" help:"The folder of the repository."`
+	Repository  string `arg:"" help:"The folder of the repository, or s3://bucket/prefix."`
+	S3Endpoint  string `name:"s3-endpoint" placeholder:"URL" env:"AWS_ENDPOINT_URL" help:"The server of an s3:// repository, Amazon's if not given. The access key is in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, the region in AWS_REGION."`
+	S3Plaintext bool   `name:"s3-plaintext" help:"Allow http, without encryption, to a server on another machine."`
 }
 
 func (r *inRepository) repository() (backup.Repository, error) {
-	if strings.Contains(r.Repository, "://") {
-		return nil, misuse("%q is no folder; repositories elsewhere are not supported", r.Repository)
+	scheme, _, isURL := strings.Cut(r.Repository, "://")
+	switch {
+	case !isURL:
+		return backup.NewFolder(vfs.OS(), r.Repository), nil
+	case scheme != "s3": // the rest may hold a secret
+		return nil, misuse("%s:// is no repository; name a folder, or s3://bucket/prefix", scheme)
 	}
-	return backup.NewFolder(vfs.OS(), r.Repository), nil
+	repo, err := bucket.Open(r.Repository, bucket.Options{Endpoint: r.S3Endpoint, Plaintext: r.S3Plaintext, Env: os.Getenv})
+	if err != nil {
+		return nil, misuse("%v", err)
+	}
+	return repo, nil
 }
 
 // readRepository names a repository and what decrypts it.
@@ -105,6 +119,7 @@ type backupCreateCommand struct {
 	inRepository
 	quietly
 	Rate      size     `default:"${backupRate}" placeholder:"SIZE" help:"Bytes to read per second at most, ${default} if not given."`
+	Digest    bool     `help:"Read every row, too, and put counts and checksums of the tables into the backup, with which 'backup rehearse' compares what it restores."`
 	Recipient []string `placeholder:"age1..." env:"FLAGSTONE_BACKUP_RECIPIENT" help:"Encrypt for this public key of age; may be given several times. All backups of a repository have the same recipients."`
 }
 
@@ -129,7 +144,7 @@ func (b *backupCreateCommand) Run(ctx context.Context, c *output) error {
 	if err != nil {
 		return err
 	}
-	if liesWithin(b.Repository, b.Dir) {
+	if _, isFolder := repo.(*backup.Folder); isFolder && liesWithin(b.Repository, b.Dir) {
 		return misuse("the repository %s lies in the store's folder; give a folder elsewhere, best on another disk", b.Repository)
 	}
 	err = b.with(ctx, toChange, func(home admin.Admin) (err error) {
@@ -141,6 +156,13 @@ func (b *backupCreateCommand) Run(ctx context.Context, c *output) error {
 		var beside []string
 		if credentials := filepath.Join(b.Dir, credentialsFile); exists(credentials) {
 			beside = append(beside, credentials)
+		}
+		if b.Digest {
+			file, err := b.digest(ctx, filepath.Join(b.Dir, made.Within))
+			if err != nil {
+				return err
+			}
+			beside = append(beside, file)
 		}
 		info, err := backup.Create(ctx, repo, vfs.OS(), filepath.Join(b.Dir, made.Within), backup.CreateOptions{
 			Sealer: sealer, BytesPerSecond: int64(b.Rate), Beside: beside, Progress: b.progress(c, "backup"),
@@ -155,6 +177,19 @@ func (b *backupCreateCommand) Run(ctx context.Context, c *output) error {
 		return errors.New("interrupted; no backup was made, and the next create goes on with what is there")
 	}
 	return err
+}
+
+// digest makes the file of the digest of a checkpoint, in the checkpoint.
+func (b *backupCreateCommand) digest(ctx context.Context, checkpoint string) (file string, err error) {
+	limiter := rate.NewLimiter(rate.Limit(b.Rate), int(b.Rate))
+	d, err := takeDigest(ctx, checkpoint, clock.System().NowMillis(), func(n int) error {
+		return limiter.WaitN(ctx, min(n, int(b.Rate)))
+	})
+	file = filepath.Join(checkpoint, digestFile)
+	if err == nil {
+		err = d.write(file)
+	}
+	return file, err
 }
 
 // liesWithin reports whether a path is that of a folder or lies below it.
@@ -344,7 +379,7 @@ type backupRehearseCommand struct {
 
 // Help is the long help of the command.
 func (backupRehearseCommand) Help() string {
-	return `Restores the newest backup, or the one that is named, runs what 'flagstone check' does, opens it, and prints how many rows each table has. It does not compare the rows with those of a store. If it is killed, a folder flagstone-rehearsal-... is left in the scratch directory, with the rows and access keys of the backup: delete it.`
+	return `Restores the newest backup, or the one that is named, runs what 'flagstone check' does, opens it, and prints how many rows each table has. If the backup was made with --digest, it compares rows, versions and values of each table with what the store had. If it is killed, a folder flagstone-rehearsal-... is left in the scratch directory, with the rows and access keys of the backup: delete it.`
 }
 
 // Run rehearses a restore.
@@ -370,31 +405,48 @@ func (b *backupRehearseCommand) Run(ctx context.Context, c *output) (err error) 
 	if err := home.Close(); err != nil {
 		return err
 	}
-	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "TABLE\tROWS")
-	err = instances.EachStore(dir, func(_ string, store *flagstone.Store) error {
-		for _, t := range store.Tables() {
-			rows, err := countRows(ctx, t)
-			if err != nil {
-				return err
-			}
-			fmt.Fprintf(w, "%s\t%d\n", lineText(t.Name()), rows)
-		}
-		return nil
-	})
-	if err = errors.Join(err, w.Flush()); err == nil {
-		fmt.Fprintf(c.out, "%s: no problem found\n", name)
+	if err := compareDigest(ctx, c, dir); err != nil {
+		return err
 	}
-	return err
+	fmt.Fprintf(c.out, "%s: no problem found\n", name)
+	return nil
 }
 
-func countRows(ctx context.Context, t *flagstone.Table) (n int, err error) {
-	one := flagstone.ReadOptions{MaxColumns: 1, MaxVersions: 1}
-	for _, err := range t.Scan(ctx, nil, nil, flagstone.ScanOptions{ReadOptions: one}).All() {
-		if err != nil {
-			return n, err
-		}
-		n++
+// compareDigest prints the rows of each table, and compares a restored home with the digest of its backup.
+func compareDigest(ctx context.Context, c *output, dir string) error {
+	want, err := readDigest(filepath.Join(dir, digestFile))
+	has := err == nil
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		want.Millis = clock.System().NowMillis()
+	case err != nil:
+		return err
 	}
-	return n, nil
+	got, err := takeDigest(ctx, dir, want.Millis, func(int) error { return nil })
+	if err != nil {
+		return err
+	}
+	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "TABLE\tROWS")
+	for _, t := range got.Tables {
+		if !strings.HasPrefix(t.Table, ".") { // the server's own
+			fmt.Fprintf(w, "%s\t%d\n", lineText(t.Table), t.Rows)
+		}
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if !has {
+		fmt.Fprintln(c.out, "compared with nothing: the backup was made without --digest")
+		return nil
+	}
+	differ := got.compare(&want)
+	for _, line := range differ {
+		fmt.Fprintln(c.out, line)
+	}
+	if len(differ) > 0 {
+		return fmt.Errorf("%d tables differ from what was backed up", len(differ))
+	}
+	fmt.Fprintf(c.out, "all %d tables are as they were backed up\n", len(got.Tables))
+	return nil
 }

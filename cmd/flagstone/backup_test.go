@@ -151,6 +151,50 @@ func TestBackupsAreEncrypted(t *testing.T) {
 	}
 }
 
+// TestARehearsalComparesRows rehearses a backup with a digest, and compares others with it.
+func TestARehearsalComparesRows(t *testing.T) {
+	at, dir := t.TempDir(), newHome(t)
+	repo, restored := filepath.Join(at, "backups"), filepath.Join(at, "restored")
+	succeed(t, "table", "create", "orders", "--key", "customer:string", "--versions", "3", "--ttl", "86400", "--dir", dir)
+	succeed(t, "put", "orders", "anna", "-s", "state=new", "-s", "n:integer=1", "--dir", dir)
+	succeed(t, "update", "orders", "anna", "-s", "state=paid", "--dir", dir)
+	if out := succeed(t, "backup", "create", repo, "--dir", dir); out == "" {
+		t.Error("create prints nothing")
+	}
+	if out := succeed(t, "backup", "rehearse", repo, "--scratch", at); !strings.Contains(out, "compared with nothing") {
+		t.Errorf("without a digest: %s", out)
+	}
+	succeed(t, "backup", "create", repo, "--dir", dir, "--digest")
+	if out := succeed(t, "backup", "rehearse", repo, "--scratch", at); !strings.Contains(out, "all 2 tables are as they were") || !regexp.MustCompile(`demo/orders +1\n`).MatchString(out) {
+		t.Errorf("with a digest: %s", out)
+	}
+	succeed(t, "restore", repo, "--to", restored)
+	compare := func() (string, error) {
+		var out bytes.Buffer
+		err := compareDigest(context.Background(), &output{out: &out, err: &out}, restored)
+		return out.String(), err
+	}
+	if out, err := compare(); err != nil {
+		t.Errorf("as restored: %s, %v", out, err)
+	}
+	for _, line := range []string{"update orders anna -s state=late", "put orders bert -s state=new", "table create more --key k:string", "table drop orders --yes"} {
+		succeed(t, append(strings.Fields(line), "--dir", restored)...)
+		out, err := compare()
+		if err == nil || !strings.Contains(out, "table demo/") {
+			t.Errorf("after %s: %s, %v", line, out, err)
+		}
+	}
+	file := filepath.Join(restored, digestFile)
+	content, err := os.ReadFile(file)
+	if err == nil {
+		content[len(content)/2] ^= 1
+		err = os.WriteFile(file, content, 0o600)
+	}
+	if _, got := compare(); err != nil || got == nil || !strings.Contains(got.Error(), "damaged") {
+		t.Errorf("a damaged digest: %v, %v", got, err)
+	}
+}
+
 // flipEach flips a byte in the middle of each file of a directory in turn, and calls look.
 func flipEach(t *testing.T, dir string, look func(name string)) {
 	t.Helper()
@@ -185,7 +229,7 @@ func TestMistakesOfBackupCommandsAreRefused(t *testing.T) {
 		status int
 		says   string
 	}{
-		{"backup create s3://bucket --dir " + dir, 2, "no folder"},
+		{"backup create ftp://me:secret@host --dir " + dir, 2, "ftp:// is no repository"},
 		{"backup create " + dir + "/backups --dir " + dir, 2, "lies in the store's folder"},
 		{"backup create " + dir + " --dir " + dir, 2, "lies in the store's folder"},
 		{"backup create " + repo + " --dir " + t.TempDir(), 1, "no store"},

@@ -27,7 +27,7 @@ Times that were stamped while the clock was far ahead stay, and those stamped la
 
 // Run prints the clocks, and copies the stores if --into is given.
 func (k *clockCommand) Run(ctx context.Context, c *output) error {
-	err := instances.EachStore(k.Dir, func(within string, store *flagstone.Store) error {
+	err := instances.EachStore(k.Dir, flagstone.Options{}, func(within string, store *flagstone.Store) error {
 		fmt.Fprintf(c.out, "%s: %s\n", filepath.Join(k.Dir, within), describeClock(store.Clock(), k.Into != ""))
 		return nil
 	})

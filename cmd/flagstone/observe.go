@@ -71,9 +71,10 @@ func (f *observeFlags) listen(logger *slog.Logger) (*observer, error) {
 	}
 	o.listener = netutil.LimitListener(listener, maxScrapes)
 	o.metrics = metrics.New(metrics.Config{
-		Stores:     func() map[ots.InstanceType]flagstone.Metrics { return o.home.Load().Metrics() },
-		Throughput: func(instance, table string) (ots.Throughput, error) { return o.home.Load().Throughput(instance, table) },
-		Version:    version(), Logger: logger,
+		Stores:      func() map[ots.InstanceType]flagstone.Metrics { return o.home.Load().Metrics() },
+		Throughput:  func(instance, table string) (ots.Throughput, error) { return o.home.Load().Throughput(instance, table) },
+		Checkpoints: func() int { return o.home.Load().Checkpoints() },
+		Version:     version(), Logger: logger,
 	})
 	o.http = http.Server{
 		Handler: o.handler(f.Pprof), ReadTimeout: 10 * time.Second, WriteTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,

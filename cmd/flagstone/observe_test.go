@@ -74,6 +74,9 @@ func TestMetricsAndHealth(t *testing.T) {
 	if _, err := io.ReadAll(c); err != nil {
 		t.Fatal(err)
 	}
+	if _, body := get(t, base+"/metrics"); !strings.Contains(body, "\nflagstone_checkpoints 0\n") {
+		t.Error("the metrics lack the number of checkpoints")
+	}
 	for path, want := range map[string]string{
 		"/metrics": `flagstone_requests_total{code="OTSParameterInvalid",instance_name="",operation="",table=""} 1`,
 		"/healthz": "ok", "/readyz": "ready",

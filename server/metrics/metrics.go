@@ -39,6 +39,8 @@ type Config struct {
 	// Throughput returns the capacity units that requests to a table used, and an error if there is no
 	// such table.
 	Throughput func(instance, table string) (ots.Throughput, error)
+	// Checkpoints returns how many checkpoints are held for backups. Nil gives no figure.
+	Checkpoints func() int
 	// Version of the programme.
 	Version string
 	// Logger gets failures of scrapes. Nil discards.
@@ -100,6 +102,11 @@ func New(c Config) *Metrics {
 	m.registry.MustRegister(m.requests, m.took, m.received, m.sent, build, newStores(c),
 		m.jobs.ended, m.jobs.seconds, m.jobs.input, m.jobs.written, m.jobs.failures,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	if c.Checkpoints != nil {
+		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "flagstone_checkpoints", Help: "Checkpoints that are held for backups. Files that were merged away since still take their space.",
+		}, func() float64 { return float64(c.Checkpoints()) }))
+	}
 	return m
 }
 

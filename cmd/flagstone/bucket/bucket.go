@@ -1,0 +1,196 @@
+// Package bucket keeps a repository of backups in a bucket of a server that speaks S3.
+//
+//	bucket.go     the repository
+//	object.go     reads an object, and goes on where an answer broke off
+//	upload.go     puts an object: in one request if it is small, else in parts
+//	transport.go  bounds what a server can take in time and memory
+//
+// Objects of a repository are objects of the bucket, whose keys begin with the prefix of the repository. The server
+// must show what was put, and no longer show what was deleted, to every later request, as Amazon S3 does.
+package bucket
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/url"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/minio/minio-go/v7"
+	"github.com/minio/minio-go/v7/pkg/credentials"
+)
+
+const (
+	// tries is how often a request is sent before its error counts. The pauses between grow up to a second.
+	tries = 5
+	// maxListed bounds the names of one listing, which callers may hold in memory.
+	maxListed = 5_000_000
+	// listPatience bounds one listing of up to maxListed names, so that a server cannot send empty pages for ever.
+	listPatience = time.Hour
+	// abortPatience bounds what is cleaned up after an error.
+	abortPatience = 30 * time.Second
+	// amazon is the endpoint if none is given.
+	amazon = "https://s3.amazonaws.com"
+)
+
+// Options say how the server of a bucket is reached.
+type Options struct {
+	// Endpoint is the URL of the server; "" is Amazon's.
+	Endpoint string
+	// Plaintext allows an endpoint without TLS on another machine.
+	Plaintext bool
+	// Env returns the variables AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN and AWS_REGION.
+	Env func(name string) string
+}
+
+// Repository is a backup.Repository in a bucket. Its methods are safe for concurrent use.
+type Repository struct {
+	core           *minio.Core
+	bucket, prefix string // the prefix is empty or ends in a slash
+	maxListed      int
+	listPatience   time.Duration
+}
+
+// Open returns the repository at a URL like s3://bucket/prefix. It sends no request. No error has a secret.
+func Open(location string, opts Options) (*Repository, error) {
+	bucket, prefix, err := parse(location)
+	if err != nil {
+		return nil, err
+	}
+	endpoint, err := parseEndpoint(opts.Endpoint, opts.Plaintext)
+	if err != nil {
+		return nil, err
+	}
+	id, secret := opts.Env("AWS_ACCESS_KEY_ID"), opts.Env("AWS_SECRET_ACCESS_KEY")
+	if id == "" || secret == "" {
+		return nil, fmt.Errorf("no access key for s3://%s; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY", bucket)
+	}
+	core, err := minio.NewCore(endpoint.Host, &minio.Options{
+		Creds:      credentials.NewStaticV4(id, secret, opts.Env("AWS_SESSION_TOKEN")),
+		Secure:     endpoint.Scheme == "https",
+		Region:     opts.Env("AWS_REGION"),
+		Transport:  newTransport(silence, whole),
+		MaxRetries: tries,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("the endpoint %s://%s: %w", endpoint.Scheme, endpoint.Host, err)
+	}
+	return &Repository{core, bucket, prefix, maxListed, listPatience}, nil
+}
+
+// parse takes a URL like s3://bucket/prefix apart. Its errors do not repeat what may be a secret.
+func parse(location string) (bucket, prefix string, err error) {
+	rest, ok := strings.CutPrefix(location, "s3://")
+	if !ok || strings.ContainsAny(rest, "@?#\\") || strings.ContainsFunc(rest, func(c rune) bool { return c < ' ' }) {
+		return "", "", errors.New("a bucket is written like s3://bucket/prefix, without keys and parameters")
+	}
+	bucket, prefix, _ = strings.Cut(rest, "/")
+	prefix = strings.TrimSuffix(prefix, "/")
+	if bucket == "" {
+		return "", "", errors.New("s3:// names no bucket; write s3://bucket/prefix")
+	}
+	if prefix == "" {
+		return bucket, "", nil
+	}
+	if path.Clean("/"+prefix) != "/"+prefix {
+		return "", "", fmt.Errorf("the prefix %q has a part that is empty or leads elsewhere", prefix)
+	}
+	return bucket, prefix + "/", nil
+}
+
+// parseEndpoint refuses an endpoint to which keys and backups would go in the clear.
+func parseEndpoint(endpoint string, plaintext bool) (*url.URL, error) {
+	if endpoint == "" {
+		endpoint = amazon
+	}
+	u, err := url.Parse(endpoint)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" {
+		return nil, errors.New("an endpoint of S3 is written like https://s3.example.com, without keys and paths")
+	}
+	ip := net.ParseIP(u.Hostname())
+	if loopback := u.Hostname() == "localhost" || ip != nil && ip.IsLoopback(); u.Scheme == "http" && !loopback && !plaintext {
+		return nil, fmt.Errorf("%s is on another machine, and http does not encrypt; use https, or allow it with --s3-plaintext", u.Host)
+	}
+	return u, nil
+}
+
+// List implements backup.Repository. It refuses a server that lists other names, or a name twice.
+func (r *Repository) List(ctx context.Context, prefix string, each func(name string, size int64) error) error {
+	bounded, cancel := context.WithTimeout(ctx, r.listPatience)
+	defer cancel()
+	last, n := "", 0
+	for info := range r.core.ListObjectsIter(bounded, r.bucket, minio.ListObjectsOptions{Prefix: r.prefix + prefix, Recursive: true}) {
+		if info.Err != nil {
+			return r.explain(bounded, prefix, info.Err)
+		}
+		name, ok := strings.CutPrefix(info.Key, r.prefix)
+		switch n++; {
+		case !ok || !strings.HasPrefix(name, prefix):
+			return r.broken(prefix, "the server lists %q, which does not begin so", shorten(info.Key))
+		case n > 1 && name <= last:
+			return r.broken(prefix, "the server lists %q behind %q; names must ascend", shorten(name), shorten(last))
+		case info.Size < 0:
+			return r.broken(prefix, "the server lists %q with %d bytes", shorten(name), info.Size)
+		case n > r.maxListed:
+			return r.broken(prefix, "the server lists more than %d names", r.maxListed)
+		}
+		last = name
+		if err := each(name, info.Size); err != nil {
+			return err
+		}
+	}
+	if bounded.Err() != nil { // then the names just end
+		return r.explain(bounded, prefix, bounded.Err())
+	}
+	return nil
+}
+
+// Sync implements backup.Repository. An object that is listed is durable.
+func (r *Repository) Sync(context.Context, []string) error { return nil }
+
+// Delete implements backup.Repository.
+func (r *Repository) Delete(ctx context.Context, name string) error {
+	err := r.core.RemoveObject(ctx, r.bucket, r.prefix+name, minio.RemoveObjectOptions{})
+	if err = r.explain(ctx, name, err); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// broken is the error of a server that does not keep to the protocol.
+func (r *Repository) broken(name, format string, args ...any) error {
+	return fmt.Errorf("s3://%s/%s%s: %s", r.bucket, r.prefix, name, fmt.Sprintf(format, args...))
+}
+
+// explain says what has failed. A missing object gives fs.ErrNotExist, and the end of ctx its error. Other errors match
+// nothing: an answer that is cut is no damage of an object. The text of a server is shortened and quoted.
+func (r *Repository) explain(ctx context.Context, name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	at := fmt.Sprintf("s3://%s/%s%s", r.bucket, r.prefix, name)
+	if ctx.Err() != nil {
+		return fmt.Errorf("%s: %w", at, ctx.Err())
+	}
+	answer, ok := errors.AsType[minio.ErrorResponse](err)
+	switch {
+	case ok && answer.Code == minio.NoSuchKey:
+		return fmt.Errorf("%s: %w", at, fs.ErrNotExist)
+	case ok:
+		return fmt.Errorf("%s: the server refuses: %s: %q", at, shorten(answer.Code), shorten(answer.Message))
+	}
+	return fmt.Errorf("%s: %s", at, shorten(err.Error()))
+}
+
+// shorten bounds a text of a server.
+func shorten(text string) string {
+	const most = 300
+	if len(text) > most {
+		return strings.ToValidUTF8(text[:most], "") + "..."
+	}
+	return text
+}
