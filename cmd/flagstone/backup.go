@@ -374,6 +374,9 @@ func (b *backupRehearseCommand) Run(ctx context.Context, c *output) (err error) 
 	fmt.Fprintln(w, "TABLE\tROWS")
 	err = instances.EachStore(dir, func(_ string, store *flagstone.Store) error {
 		for _, t := range store.Tables() {
+			if !strings.Contains(t.Name(), "/") { // it is of no instance: what the server keeps of tunnels
+				continue
+			}
 			rows, err := countRows(ctx, t)
 			if err != nil {
 				return err
