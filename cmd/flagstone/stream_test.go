@@ -87,9 +87,13 @@ func TestTheCommandsOfThePagesOnStreamsAndTunnelsRun(t *testing.T) {
 	if out := done(t, "tunnel", "list", "--json"); out != "" {
 		t.Errorf("left: %s", out)
 	}
+	done(t, "backup", "create", "backups")
+	if out := done(t, "backup", "rehearse", "backups"); !strings.Contains(out, "demo/events") || strings.Contains(out, ".tunnels") {
+		t.Errorf("rehearse prints %s", out)
+	}
 	for wanted, line := range map[string]string{
 		"does not exist": "tunnel describe events copy", "--yes": "tunnel delete events copy", "not exist": "tunnel create none copy",
-		"--endpoint": "tunnel list --endpoint 127.0.0.1", "no stream": "stream tail plain", "refused": "stream list --endpoint http://127.0.0.1:1",
+		"--endpoint": "tunnel list --endpoint 127.0.0.1", "no stream": "stream tail plain",
 		"--since": "stream tail events --since -1s",
 	} {
 		if wanted == "no stream" {
