@@ -84,7 +84,7 @@ type StreamPosition struct {
 // StreamLimits bound what one Read returns; 0 is no limit.
 type StreamLimits struct {
 	Records int
-	Bytes   int64 // of keys, names and values; the last record may exceed it
+	Bytes   int64 // of memory of keys and cells; the last record may exceed it
 }
 
 // StreamPage is what Read found.
@@ -338,7 +338,7 @@ func (r *StreamRecord) size() (n int64) {
 	}
 	for _, cells := range [][]row.Cell{r.Cells, r.Before} {
 		for i := range cells {
-			n += int64(len(cells[i].Column) + len(cells[i].Value))
+			n += cells[i].Memory()
 		}
 	}
 	return n

@@ -78,6 +78,9 @@ func New(store *flagstone.Store, opts Options) (*Engine, error) {
 	}
 	for _, name := range opts.Instances {
 		e.instances[name] = struct{}{}
+		if store != nil {
+			e.sweepTunnels(name)
+		}
 	}
 	return e, nil
 }

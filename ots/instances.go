@@ -7,6 +7,8 @@ import (
 	"context"
 	"fmt"
 	"strings"
+
+	"github.com/flagstone-db/flagstone/row"
 )
 
 // InstanceType is the purpose of an instance. All instances of one Engine have the same type.
@@ -66,6 +68,7 @@ func (e *Engine) AddInstance(name string) error {
 	if _, ok := e.instances[name]; ok {
 		return fmt.Errorf("instance %q is served already", name)
 	}
+	e.sweepTunnels(name)
 	e.instances[name] = struct{}{}
 	return nil
 }
@@ -96,7 +99,7 @@ func (e *Engine) dropTables(ctx context.Context, instance string) error {
 			return fmt.Errorf("table %q of instance %q: %w", table, instance, err)
 		}
 	}
-	return e.sweepTunnels(ctx, instance)
+	return e.deleteTunnelRows(ctx, []row.Value{row.String(instance)})
 }
 
 // forbidReserved refuses reserved throughput on instances of type Capacity. change selects the

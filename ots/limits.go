@@ -77,7 +77,7 @@ type Limits struct {
 
 	// Streams, throughput, transactions.
 	StreamExpirationHours int32
-	// StreamRecords and StreamBytes (of keys, names and values) bound one answer of
+	// StreamRecords and StreamBytes (of memory of keys and cells) bound one answer of
 	// GetStreamRecord. They are this server's own limits.
 	StreamRecords      int
 	StreamBytes        int64

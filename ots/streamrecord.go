@@ -10,13 +10,12 @@ package ots
 
 import (
 	"context"
-	"crypto/hmac"
-	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
 	"errors"
 
 	flagstone "github.com/flagstone-db/flagstone"
+	"github.com/flagstone-db/flagstone/internal/seal"
 	"github.com/flagstone-db/flagstone/row"
 )
 
@@ -59,7 +58,6 @@ type GetStreamRecordResponse struct {
 const (
 	iteratorVersion = 1
 	iteratorHead    = 1 + 8 + 8 + 8
-	iteratorMAC     = 16
 )
 
 func trimmed() *Error {
@@ -73,13 +71,7 @@ func (s *stream) iterator(pos flagstone.StreamPosition) string {
 	b = binary.BigEndian.AppendUint64(b, pos.After)
 	b = binary.BigEndian.AppendUint64(b, uint64(pos.AsOf))
 	b = append(b, s.id()...)
-	return base64.RawURLEncoding.EncodeToString(append(b, s.mac(b)...))
-}
-
-func (s *stream) mac(b []byte) []byte {
-	h := hmac.New(sha256.New, s.Key)
-	h.Write(b)
-	return h.Sum(nil)[:iteratorMAC]
+	return base64.RawURLEncoding.EncodeToString(seal.Seal(s.Key, "", b))
 }
 
 // openIterator decodes an iterator and finds its stream.
@@ -87,18 +79,18 @@ func (e *Engine) openIterator(instance, iterator string) (*stream, flagstone.Str
 	var pos flagstone.StreamPosition
 	malformed := invalid("The shard iterator is invalid.")
 	b, err := base64.RawURLEncoding.Strict().DecodeString(iterator)
-	if err != nil || len(b) <= iteratorHead+iteratorMAC || b[0] != iteratorVersion {
+	if err != nil || len(b) <= iteratorHead+seal.MAC || b[0] != iteratorVersion {
 		return nil, pos, malformed
 	}
-	body, mac := b[:len(b)-iteratorMAC], b[len(b)-iteratorMAC:]
-	s, bad := e.stream(instance, string(body[iteratorHead:]))
+	s, bad := e.stream(instance, string(b[iteratorHead:len(b)-seal.MAC]))
 	if bad != nil {
 		if bad.Code == CodeObjectNotExist { // the stream was disabled
 			bad = trimmed()
 		}
 		return nil, pos, bad
 	}
-	if !hmac.Equal(mac, s.mac(body)) {
+	body, ok := seal.Open(s.Key, "", b)
+	if !ok {
 		return nil, pos, malformed
 	}
 	pos.Shard = binary.BigEndian.Uint64(body[1:])

@@ -23,7 +23,7 @@ type TunnelPage struct {
 	More    bool
 }
 
-// tunnelRecords bounds the records of a page, and tunnelBytes their keys, names and values.
+// tunnelRecords bounds the records of a page, and tunnelBytes the memory of their keys and cells.
 const (
 	tunnelRecords = 5000
 	tunnelBytes   = 4 * megabyte
@@ -37,7 +37,7 @@ func (e *Engine) ConnectTunnel(ctx context.Context, instance, id string, timeout
 	}
 	client, err := t.Connect(ctx, timeout)
 	if err != nil {
-		return "", e.tunnelError(err, "connect", t.spec.Table)
+		return "", e.tunnelError(err, "connect", t.Spec.Table)
 	}
 	return client, nil
 }
@@ -50,7 +50,7 @@ func (e *Engine) HeartbeatTunnel(ctx context.Context, instance, id, client strin
 	}
 	answer, err := t.Heartbeat(ctx, client, reports)
 	if err != nil {
-		return nil, e.tunnelError(err, "heartbeat", t.spec.Table)
+		return nil, e.tunnelError(err, "heartbeat", t.Spec.Table)
 	}
 	return answer, nil
 }
@@ -62,7 +62,7 @@ func (e *Engine) ShutdownTunnel(ctx context.Context, instance, id, client string
 		return err
 	}
 	if err := t.Shutdown(ctx, client); err != nil {
-		return e.tunnelError(err, "shutdown", t.spec.Table)
+		return e.tunnelError(err, "shutdown", t.Spec.Table)
 	}
 	return nil
 }
@@ -75,7 +75,7 @@ func (e *Engine) GetTunnelCheckpoint(ctx context.Context, instance string, at Tu
 	}
 	token, sequence, err := t.GetCheckpoint(ctx, at.Client, at.Channel)
 	if err != nil {
-		return tunnel.Token{}, 0, e.tunnelError(err, "get checkpoint", t.spec.Table)
+		return tunnel.Token{}, 0, e.tunnelError(err, "get checkpoint", t.Spec.Table)
 	}
 	return token, sequence, nil
 }
@@ -87,7 +87,7 @@ func (e *Engine) CheckpointTunnel(ctx context.Context, instance string, at Tunne
 		return err
 	}
 	if err := t.Checkpoint(ctx, at.Client, at.Channel, token, sequence); err != nil {
-		return e.tunnelError(err, "checkpoint", t.spec.Table)
+		return e.tunnelError(err, "checkpoint", t.Spec.Table)
 	}
 	return nil
 }
@@ -113,7 +113,7 @@ func (e *Engine) ReadTunnel(ctx context.Context, instance string, at TunnelChann
 		page.Next, err = t.FinishRead(ctx, reading, found)
 	}
 	if err != nil {
-		return nil, e.tunnelError(err, "read records", t.spec.Table)
+		return nil, e.tunnelError(err, "read records", t.Spec.Table)
 	}
 	return page, nil
 }
@@ -180,7 +180,7 @@ func (t *openTunnel) readBase(ctx context.Context, r tunnel.Reading) (*TunnelPag
 	if r.From.After == endOfBase {
 		return &TunnelPage{Base: true}, tunnel.Page{Empty: true, End: true}, nil
 	}
-	found, bad := t.e.table(t.instance, t.spec.Table)
+	found, bad := t.e.table(t.instance, t.Spec.Table)
 	if bad == nil {
 		bad = t.e.admitTable(found, reads)
 	}

@@ -80,12 +80,10 @@ type openTunnel struct {
 	e        *Engine
 	entry    *tunnelEntry
 	instance string
-	id       string
-	spec     tunnel.Spec // as it was opened; Expired may be newer
 }
 
 // forget lets the next request load the tunnel again.
-func (t *openTunnel) forget() { t.e.tunnels.forget(tunnelID{t.instance, t.id}, t.entry) }
+func (t *openTunnel) forget() { t.e.tunnels.forget(tunnelID{t.instance, t.ID}, t.entry) }
 
 var _ tunnel.Env = (*openTunnel)(nil)
 
@@ -164,7 +162,7 @@ func (e *Engine) openNewTunnel(ctx context.Context, instance, id string, spec tu
 	}
 	at := tunnelID{instance, id}
 	entry, _ := e.tunnels.enter(at) // the id is new, so the entry is
-	t := &openTunnel{e: e, entry: entry, instance: instance, id: id, spec: spec}
+	t := &openTunnel{e: e, entry: entry, instance: instance}
 	t.Tunnel = tunnel.New(id, spec, channels, t)
 	err := t.Store(ctx, tunnel.Change{Spec: &spec, Put: channels})
 	e.tunnels.settle(at, entry, t, err)
@@ -180,7 +178,7 @@ func (e *Engine) tunnel(ctx context.Context, instance, id string) (*openTunnel, 
 	if t == nil {
 		return nil, tunnelMissing()
 	}
-	if found, bad := e.table(instance, t.spec.Table); bad != nil || found.info.ID != t.spec.TableID {
+	if found, bad := e.table(instance, t.Spec.Table); bad != nil || found.info.ID != t.Spec.TableID {
 		if bad == nil || bad.Code == CodeObjectNotExist {
 			t.forget()
 			bad = tunnelMissing()
@@ -217,11 +215,12 @@ func (e *Engine) openTunnel(ctx context.Context, instance, id string) (*openTunn
 
 // loadTunnel reads a tunnel, nil if there is none.
 func (e *Engine) loadTunnel(ctx context.Context, entry *tunnelEntry, instance, id string) (*openTunnel, error) {
-	t := &openTunnel{e: e, entry: entry, instance: instance, id: id}
+	t := &openTunnel{e: e, entry: entry, instance: instance}
+	var spec tunnel.Spec
 	found := false
 	err := e.scanTunnels(ctx, tunnelKey(instance, id)[:3], func(_ []row.Value, content []byte) (err error) {
 		found = true
-		t.spec, err = tunnel.DecodeSpec(content)
+		spec, err = tunnel.DecodeSpec(content)
 		return err
 	})
 	if err != nil || !found {
@@ -236,7 +235,7 @@ func (e *Engine) loadTunnel(ctx context.Context, entry *tunnelEntry, instance, i
 	if err != nil {
 		return nil, err
 	}
-	t.Tunnel = tunnel.New(id, t.spec, channels, t)
+	t.Tunnel = tunnel.New(id, spec, channels, t)
 	return t, nil
 }
 
@@ -252,13 +251,13 @@ func (t *openTunnel) Store(ctx context.Context, c tunnel.Change) error {
 		batch.Row(rows, key).Put(tunnelColumn, flagstone.Now, row.Binary(content))
 	}
 	if c.Spec != nil {
-		put(tunnelKey(t.instance, t.id), c.Spec.Encode())
+		put(tunnelKey(t.instance, t.ID), c.Spec.Encode())
 	}
 	for _, id := range slices.Sorted(maps.Keys(c.Put)) {
-		put(channelKey(t.instance, t.id, id), c.Put[id].Encode())
+		put(channelKey(t.instance, t.ID, id), c.Put[id].Encode())
 	}
 	for _, id := range c.Delete {
-		batch.Row(rows, channelKey(t.instance, t.id, id)).DeleteRow()
+		batch.Row(rows, channelKey(t.instance, t.ID, id)).DeleteRow()
 	}
 	if err := t.e.store.Apply(ctx, batch); err != nil {
 		t.forget()
@@ -275,9 +274,9 @@ func (e *Engine) deleteTunnel(ctx context.Context, t *openTunnel) error {
 	}
 	err = t.Delete(ctx, func(channels []string) error {
 		batch := e.store.NewBatch()
-		batch.Row(rows, tunnelKey(t.instance, t.id)).DeleteRow()
+		batch.Row(rows, tunnelKey(t.instance, t.ID)).DeleteRow()
 		for _, id := range channels {
-			batch.Row(rows, channelKey(t.instance, t.id, id)).DeleteRow()
+			batch.Row(rows, channelKey(t.instance, t.ID, id)).DeleteRow()
 		}
 		return e.store.Apply(ctx, batch)
 	})
@@ -308,36 +307,65 @@ func (e *Engine) dropTunnels(ctx context.Context, open []*openTunnel) {
 	defer cancel()
 	for _, t := range open {
 		if err := e.deleteTunnel(ctx, t); err != nil {
-			e.logger.Error("cannot delete a tunnel of a table that was dropped", "table", t.spec.Table, "tunnel", t.id, "error", err)
+			e.logger.Error("cannot delete a tunnel of a table that was dropped", "table", t.Spec.Table, "tunnel", t.ID, "error", err)
 		}
 	}
 }
 
-// sweepTunnels deletes all rows of an instance without tables, also those that a crash left behind.
-// REQUIRES: tableOps is held.
-func (e *Engine) sweepTunnels(ctx context.Context, instance string) error {
+// sweepTunnels deletes the rows of tunnels whose tables are gone: those of an instance that was cut off between
+// dropping a table and deleting its tunnels. They have no effect, so an error only leaves them behind.
+func (e *Engine) sweepTunnels(instance string) {
+	ctx := context.Background()
+	var gone [][]row.Value
+	err := e.scanTunnels(ctx, []row.Value{row.String(instance), row.String(tunnelKind)}, func(key []row.Value, content []byte) error {
+		spec, err := tunnel.DecodeSpec(content)
+		if err != nil {
+			return err
+		}
+		t, bad := e.table(instance, spec.Table)
+		if bad != nil && bad.Code == CodeObjectNotExist || bad == nil && t.info.ID != spec.TableID {
+			id := string(key[2].Bytes())
+			gone = append(gone, tunnelKey(instance, id)[:3], channelKey(instance, id, "")[:3])
+		}
+		return nil
+	})
+	if err == nil {
+		err = e.deleteTunnelRows(ctx, gone...)
+	}
+	if err != nil && !errors.Is(err, flagstone.ErrReadOnly) {
+		e.logger.Error("cannot delete the tunnels of tables that are gone", "instance", instance, "error", err)
+	}
+}
+
+// deleteTunnelRows deletes the rows whose keys have one of the prefixes, in one step.
+func (e *Engine) deleteTunnelRows(ctx context.Context, prefixes ...[]row.Value) error {
 	rows, err := e.tunnelRows()
 	if rows == nil || err != nil {
 		return err
 	}
 	batch := e.store.NewBatch()
-	err = e.scanTunnels(ctx, []row.Value{row.String(instance)}, func(key []row.Value, _ []byte) error {
-		own := make([]row.Value, len(key)) // the scan reuses the memory of the key
-		for i := range key {
-			own[i] = key[i].Clone()
+	for _, prefix := range prefixes {
+		err := e.scanTunnels(ctx, prefix, func(key []row.Value, _ []byte) error {
+			own := make([]row.Value, len(key)) // the scan reuses the memory of the key
+			for i := range key {
+				own[i] = key[i].Clone()
+			}
+			batch.Row(rows, own).DeleteRow()
+			return nil
+		})
+		if err != nil {
+			return err
 		}
-		batch.Row(rows, own).DeleteRow()
+	}
+	if batch.Len() == 0 {
 		return nil
-	})
-	if err != nil || batch.Len() == 0 {
-		return err
 	}
 	return e.store.Apply(ctx, batch)
 }
 
 // stream finds the stream that the tunnel reads.
 func (t *openTunnel) stream() (*table, *stream, error) {
-	found, bad := t.e.table(t.instance, t.spec.Table)
+	found, bad := t.e.table(t.instance, t.Spec.Table)
 	if bad != nil {
 		return nil, nil, bad
 	}
@@ -345,7 +373,7 @@ func (t *openTunnel) stream() (*table, *stream, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if s == nil || s.id() != t.spec.StreamID {
+	if s == nil || s.id() != t.Spec.StreamID {
 		return nil, nil, tunnel.Expired("the stream of the table was disabled.")
 	}
 	return found, s, nil

@@ -85,27 +85,9 @@ func (e *Engine) CreateTunnel(ctx context.Context, instance string, req *CreateT
 	if int64(req.StartMillis) > e.store.WallMillis() {
 		return "", invalid("The start offset of the tunnel is in the future.")
 	}
-	e.tableOps.Lock()
-	defer e.tableOps.Unlock()
-	if !e.HasInstance(instance) {
-		return "", &Error{CodeAuthFailed, "The instance is not found."}
-	}
-	if bad := e.admitTableOperation(); bad != nil {
-		return "", bad
-	}
-	t, bad := e.table(instance, req.Table)
+	t, bad := e.beginTunnel(ctx, instance, req)
 	if bad != nil {
 		return "", bad
-	}
-	present, err := e.tunnelsOf(ctx, instance, req.Table)
-	if err != nil {
-		return "", e.asError(err, "list tunnels", req.Table, false)
-	}
-	if slices.ContainsFunc(present, func(i TunnelInfo) bool { return i.Name == req.Name }) {
-		return "", &Error{CodeTunnelExist, "Requested tunnel already exists."}
-	}
-	if len(present) >= mostTunnels {
-		return "", &Error{CodeQuotaExhausted, fmt.Sprintf("Number of tunnels of the table exceeds the quota:%d.", mostTunnels)}
 	}
 	spec := tunnel.Spec{
 		Name: req.Name, Table: req.Table, TableID: t.info.ID, Type: req.Type, CreatedMicros: e.store.WallMillis() * 1000,
@@ -114,7 +96,7 @@ func (e *Engine) CreateTunnel(ctx context.Context, instance string, req *CreateT
 	rand.Read(spec.Key)
 	channels := map[string]tunnel.Channel{}
 	if req.Type != tunnel.Base { // before the base is read, so that nothing is missed
-		if err := e.beginStream(ctx, t, &spec, channels); err != nil {
+		if err := streamChannels(ctx, t, &spec, channels); err != nil {
 			return "", e.asError(err, "create tunnel", req.Table, false)
 		}
 	}
@@ -123,9 +105,61 @@ func (e *Engine) CreateTunnel(ctx context.Context, instance string, req *CreateT
 			return "", e.asError(err, "create tunnel", req.Table, false)
 		}
 	}
+	return e.addTunnel(ctx, instance, spec, channels)
+}
+
+// beginTunnel checks that a tunnel may be made, and enables the stream that it needs. What takes long is done after it,
+// without the lock, and addTunnel checks again.
+func (e *Engine) beginTunnel(ctx context.Context, instance string, req *CreateTunnelRequest) (*table, *Error) {
+	e.tableOps.Lock()
+	defer e.tableOps.Unlock()
+	if !e.HasInstance(instance) {
+		return nil, &Error{CodeAuthFailed, "The instance is not found."}
+	}
+	if bad := e.admitTableOperation(); bad != nil {
+		return nil, bad
+	}
+	t, bad := e.admitTunnel(ctx, instance, req.Table, req.Name)
+	if bad == nil && req.Type != tunnel.Base {
+		bad = e.enableTunnelStream(ctx, t)
+	}
+	return t, bad
+}
+
+// admitTunnel finds the table of a new tunnel. REQUIRES: tableOps is held.
+func (e *Engine) admitTunnel(ctx context.Context, instance, name, tunnelName string) (*table, *Error) {
+	t, bad := e.table(instance, name)
+	if bad != nil {
+		return nil, bad
+	}
+	present, err := e.tunnelsOf(ctx, instance, name)
+	if err != nil {
+		return nil, e.asError(err, "list tunnels", name, false)
+	}
+	if slices.ContainsFunc(present, func(i TunnelInfo) bool { return i.Name == tunnelName }) {
+		return nil, &Error{CodeTunnelExist, "Requested tunnel already exists."}
+	}
+	if len(present) >= mostTunnels {
+		return nil, &Error{CodeQuotaExhausted, fmt.Sprintf("Number of tunnels of the table exceeds the quota:%d.", mostTunnels)}
+	}
+	return t, nil
+}
+
+// addTunnel writes a new tunnel, unless its table or stream has gone or another one got its name meanwhile.
+func (e *Engine) addTunnel(ctx context.Context, instance string, spec tunnel.Spec, channels map[string]tunnel.Channel) (string, error) {
+	e.tableOps.Lock()
+	defer e.tableOps.Unlock()
+	t, bad := e.admitTunnel(ctx, instance, spec.Table, spec.Name)
+	if bad != nil {
+		return "", bad
+	}
+	stream := t.details()
+	if t.info.ID != spec.TableID || spec.StreamID != "" && (stream == nil || stream.StreamID != spec.StreamID) {
+		return "", &Error{CodeObjectNotExist, "The table or its stream was replaced while the tunnel was created."}
+	}
 	id := newTunnelID()
 	if err := e.openNewTunnel(ctx, instance, id, spec, channels); err != nil {
-		return "", e.asError(err, "create tunnel", req.Table, true)
+		return "", e.asError(err, "create tunnel", spec.Table, true)
 	}
 	return id, nil
 }
@@ -156,19 +190,24 @@ func newTunnelID() string {
 	return h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:]
 }
 
-// beginStream enables the stream of a table, and makes the channels of its shards: they begin now
-// or where the tunnel asks for. REQUIRES: tableOps is held.
-func (e *Engine) beginStream(ctx context.Context, t *table, spec *tunnel.Spec, channels map[string]tunnel.Channel) error {
-	if t.details() == nil {
-		hours := int32(tunnelStreamHours)
-		change, bad := e.streamChange(&StreamSpecification{Enable: true, ExpirationHours: &hours}, nil)
-		if bad != nil {
-			return bad
-		}
-		if err := t.engine.Alter(ctx, flagstone.TableChange{Annotations: t.encode(), Stream: change}); err != nil {
-			return err
-		}
+// enableTunnelStream enables the stream of a table, unless it has one. REQUIRES: tableOps is held.
+func (e *Engine) enableTunnelStream(ctx context.Context, t *table) *Error {
+	if t.details() != nil {
+		return nil
 	}
+	hours := int32(tunnelStreamHours)
+	change, bad := e.streamChange(&StreamSpecification{Enable: true, ExpirationHours: &hours}, nil)
+	if bad != nil {
+		return bad
+	}
+	if err := t.engine.Alter(ctx, flagstone.TableChange{Annotations: t.encode(), Stream: change}); err != nil {
+		return e.asError(err, "create tunnel", t.name, false)
+	}
+	return nil
+}
+
+// streamChannels makes the channels of the shards of a table's stream: they begin now or where the tunnel asks for.
+func streamChannels(ctx context.Context, t *table, spec *tunnel.Spec, channels map[string]tunnel.Channel) error {
 	s, err := t.streamOf()
 	if err != nil {
 		return err

@@ -333,7 +333,7 @@ func TestDroppedTablesAndInstancesLeaveNoTunnels(t *testing.T) {
 		id := f.tunnelOf("n", tunnel.BaseAndStream)
 		c := f.consumer(id)
 		if what != "DeleteTable" { // a crash left rows behind
-			orphan := &openTunnel{e: f.Engine, instance: testInstance, id: newTunnelID()}
+			orphan := &openTunnel{Tunnel: &tunnel.Tunnel{ID: newTunnelID()}, e: f.Engine, instance: testInstance}
 			if err := orphan.Store(ctx, tunnel.Change{Spec: &tunnel.Spec{Table: "gone"}, Put: map[string]tunnel.Channel{"x": {}}}); err != nil {
 				t.Fatal(err)
 			}
@@ -362,6 +362,94 @@ func TestDroppedTablesAndInstancesLeaveNoTunnels(t *testing.T) {
 		t.Errorf("%v, %v, %v", list, err, connected)
 	}
 	f.tunnelOf("n", tunnel.Stream)
+}
+
+// TestRowsThatACrashLeftGoAtTheNextStart drops a table below the protocol, as if the server had been cut off then.
+func TestRowsThatACrashLeftGoAtTheNextStart(t *testing.T) {
+	ctx := context.Background()
+	f := openFixture(t, Limits{})
+	f.createPlain(1, -1)
+	f.tunnelOf("lost", tunnel.BaseAndStream)
+	if err := f.store.DropTable(ctx, storedName(testInstance, "t")); err != nil {
+		t.Fatal(err)
+	}
+	f.createPlain(1, -1)
+	kept := f.tunnelOf("kept", tunnel.Base)
+	if _, err := New(f.store, Options{Instances: []string{testInstance}}); err != nil {
+		t.Fatal(err)
+	}
+	left := f.rowsOfTunnels()
+	if len(left) != 2 || !strings.Contains(left[0], kept) || !strings.Contains(left[1], kept) {
+		t.Errorf("the rows %v are left; want those of %s", left, kept)
+	}
+}
+
+// TestATunnelOfATableThatIsReplacedMeanwhileIsRefused replaces the table and its stream between the two steps.
+func TestATunnelOfATableThatIsReplacedMeanwhileIsRefused(t *testing.T) {
+	ctx := context.Background()
+	f := openFixture(t, Limits{})
+	f.createPlain(1, -1)
+	req := &CreateTunnelRequest{Table: "t", Name: "n", Type: tunnel.Stream}
+	begun, bad := f.beginTunnel(ctx, testInstance, req)
+	if bad != nil {
+		t.Fatal(bad)
+	}
+	spec := tunnel.Spec{Name: "n", Table: "t", TableID: begun.info.ID, Type: tunnel.Stream}
+	channels := map[string]tunnel.Channel{}
+	if err := streamChannels(ctx, begun, &spec, channels); err != nil {
+		t.Fatal(err)
+	}
+	other := spec
+	other.StreamID += "0"
+	if _, err := f.addTunnel(ctx, testInstance, other, channels); err == nil || !strings.HasPrefix(err.Error(), CodeObjectNotExist) {
+		t.Errorf("another stream: %v", err)
+	}
+	other = spec
+	other.TableID++
+	if _, err := f.addTunnel(ctx, testInstance, other, channels); err == nil || !strings.HasPrefix(err.Error(), CodeObjectNotExist) {
+		t.Errorf("another table: %v", err)
+	}
+	if _, err := f.addTunnel(ctx, testInstance, spec, channels); err != nil {
+		t.Error(err)
+	}
+	if _, err := f.addTunnel(ctx, testInstance, spec, channels); err == nil || !strings.HasPrefix(err.Error(), CodeTunnelExist) {
+		t.Errorf("a second one: %v", err)
+	}
+}
+
+// TestAPageOfManySmallCellsIsBounded writes cells of one byte, whose memory is many times their content.
+func TestAPageOfManySmallCellsIsBounded(t *testing.T) {
+	const rows, columns = 60, 1000
+	f := openFixture(t, Limits{})
+	f.createPlain(1, -1)
+	c := f.consumer(f.tunnelOf("n", tunnel.Stream))
+	table, err := f.store.Table(storedName(testInstance, "t"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range rows {
+		err := table.Update(context.Background(), []row.Value{row.String(fmt.Sprint(n))}, func(_ context.Context, tx *flagstone.RowTx) error {
+			for i := range columns {
+				tx.Put(fmt.Sprint(i), flagstone.Now, row.Boolean(true))
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.beat(); err != nil || len(c.reports) != 1 {
+		t.Fatalf("%v, %v", c.reports, err)
+	}
+	at := TunnelChannel{Tunnel: c.id, Client: c.client, Channel: c.reports[0].Channel}
+	token, _, err := f.GetTunnelCheckpoint(context.Background(), testInstance, at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := f.ReadTunnel(context.Background(), testInstance, at, token)
+	if err != nil || !page.More || len(page.Records) == 0 || len(page.Records)*columns*96 > 2*tunnelBytes {
+		t.Errorf("%d of %d records in a page, %v", len(page.Records), rows, err)
+	}
 }
 
 func TestTunnelsOfOtherInstancesAndTablesStayHidden(t *testing.T) {
@@ -495,7 +583,7 @@ func TestATunnelIsLoadedAgainAfterAFailedWrite(t *testing.T) {
 	}
 	cancelled, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err := old.Store(cancelled, tunnel.Change{Spec: &old.spec}); err == nil {
+	if err := old.Store(cancelled, tunnel.Change{Spec: &old.Spec}); err == nil {
 		t.Fatal("written for a client that is gone")
 	}
 	if again, err := f.tunnel(context.Background(), testInstance, c.id); err != nil || again == old {

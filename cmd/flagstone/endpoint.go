@@ -33,22 +33,29 @@ const (
 // endpointClient makes a client of an endpoint for so many workers, which repeats requests that may be repeated for as
 // long as patience. The access key is that of the environment, or of the store in dir.
 func endpointClient(endpoint, instance, dir string, workers int, patience time.Duration) (*tablestore.TableStoreClient, error) {
-	if u, err := url.Parse(endpoint); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return nil, misuse("--endpoint is %q; write it like http://127.0.0.1:8087", endpoint)
-	}
-	creds, err := environmentCredentials(os.Getenv)
+	creds, err := endpointKeyPair(endpoint, dir)
 	if err != nil {
 		return nil, err
-	}
-	if creds.id == "" {
-		if creds, err = readCredentials(filepath.Join(dir, credentialsFile)); err != nil {
-			return nil, fmt.Errorf("no access key for %s; set %s and %s, or name the directory of its store with --dir: %w", endpoint, envKeyID, envKeySecret, err)
-		}
 	}
 	config := tablestore.NewDefaultTableStoreConfig()
 	config.MaxIdleConnections = workers // or else workers would make connections all the time
 	config.MaxRetryTime, config.RetryTimes = patience, math.MaxUint32
 	return tablestore.NewClientWithConfig(endpoint, instance, creds.id, creds.secret, "", config), nil
+}
+
+// endpointKeyPair checks an address, and finds the access key: of the environment, or of the store in dir.
+func endpointKeyPair(endpoint, dir string) (credentials, error) {
+	if u, err := url.Parse(endpoint); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return credentials{}, misuse("--endpoint is %q; write it like http://127.0.0.1:8087", endpoint)
+	}
+	creds, err := environmentCredentials(os.Getenv)
+	if err != nil || creds.id != "" {
+		return creds, err
+	}
+	if creds, err = readCredentials(filepath.Join(dir, credentialsFile)); err != nil {
+		err = fmt.Errorf("no access key for %s; set %s and %s, or name the directory of its store with --dir: %w", endpoint, envKeyID, envKeySecret, err)
+	}
+	return creds, err
 }
 
 // endpointKey describes the key of a table at an endpoint.

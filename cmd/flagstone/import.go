@@ -18,6 +18,7 @@ import (
 
 	"github.com/flagstone-db/flagstone/cmd/flagstone/bulkio"
 	"github.com/flagstone-db/flagstone/cmd/flagstone/rowfile"
+	"github.com/flagstone-db/flagstone/cmd/flagstone/statefile"
 	"github.com/flagstone-db/flagstone/instances"
 	"github.com/flagstone-db/flagstone/row"
 )
@@ -145,7 +146,7 @@ func (m *importCommand) Run(ctx context.Context, c *output) (err error) {
 		return err
 	}
 	if m.State != "" {
-		lock, err := bulkio.Lock(m.State)
+		lock, err := statefile.Lock(m.State)
 		if err != nil {
 			return fmt.Errorf("another import has the state %s: %w", m.State, err)
 		}

@@ -398,7 +398,7 @@ func TestImportAndExportRefuseWhatTheyCannotDo(t *testing.T) {
 		{"not empty", "import", "t", in, "--state", filepath.Join(files, "fresh"), "--rejects", precious},
 		{"no regular file", "import", "t", os.DevNull, "--format", "csv", "--state", filepath.Join(files, "fresh")},
 		{"no regular file", "import", "t", os.DevNull, "--format", "csv", "--spread", "2"},
-		{"no state of an import", "import", "t", in, "--state", other},
+		{"it is no", "import", "t", in, "--state", other},
 		{"standard input", "import", "t", "-", "--state", state},
 		{"standard input", "import", "t", "-", in},
 		{"nothing to resume", "import", "t", in, "--state", state, "--bulk"},

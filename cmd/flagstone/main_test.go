@@ -45,7 +45,7 @@ func TestEveryCommandHasHelp(t *testing.T) {
 		{"instance", "--help"}, {"instance", "create", "--help"}, {"instance", "key", "add", "--help"}, {"advise", "--help"},
 		{"table", "--help"}, {"table", "list", "--help"}, {"table", "describe", "--help"}, {"table", "create", "--help"}, {"table", "alter", "--help"},
 		{"table", "drop", "--help"}, {"table", "compact", "--help"}, {"get", "--help"}, {"scan", "--help"}, {"count", "--help"},
-		{"import", "--help"}, {"export", "--help"}, {"top", "--help"}, {"put", "--help"}, {"update", "--help"}, {"delete", "--help"},
+		{"import", "--help"}, {"export", "--help"}, {"stream", "--help"}, {"stream", "tail", "--help"}, {"tunnel", "--help"}, {"tunnel", "create", "--help"}, {"top", "--help"}, {"put", "--help"}, {"update", "--help"}, {"delete", "--help"},
 		{"backup", "--help"}, {"backup", "create", "--help"}, {"backup", "list", "--help"}, {"backup", "verify", "--help"}, {"backup", "prune", "--help"},
 		{"backup", "rehearse", "--help"}, {"restore", "--help"}, {"partition", "--help"}, {"partition", "list", "--help"}, {"partition", "split", "--help"}, {"partition", "merge", "--help"}} {
 		if status, out, _ := command(t, args...); status != 0 || !strings.Contains(out, "Usage: flagstone") {

@@ -29,7 +29,7 @@ var floors = map[string]int{
 	"internal/txn": 9, "internal/ingest": 9, "internal/transfer": 9, "internal/external": 9,
 	".":   10,
 	"ots": 11, "backup": 11,
-	"server": 12, "instances": 12,
+	"server": 12, "instances": 12, "consumer": 12,
 	"cmd": 13, "flagstonetest": 13,
 }
 

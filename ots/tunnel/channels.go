@@ -51,7 +51,7 @@ func (t *Tunnel) follow(ctx context.Context, put map[string]Channel) error {
 	}
 	change := Change{Put: map[string]Channel{}}
 	maps.Copy(change.Put, put)
-	if t.spec.Type != Base {
+	if t.Spec.Type != Base {
 		if err := t.followShards(ctx, &change); err != nil {
 			return t.recordExpiry(ctx, err)
 		}
@@ -158,7 +158,7 @@ func (t *Tunnel) ownedChannel(id, name string) (*channel, error) {
 // positionOf decodes a token of a channel. A token of an earlier tenure is refused: meanwhile another
 // client may have delivered records again that lie before it.
 func (t *Tunnel) positionOf(name string, ch *channel, token Token) (Position, error) {
-	at, tenure, ok := t.spec.position(name, token.Position)
+	at, tenure, ok := t.Spec.position(name, token.Position)
 	switch {
 	case !ok:
 		return Position{}, refuse(ErrInvalid, "The token is not of this channel.")
@@ -196,7 +196,7 @@ func (t *Tunnel) GetCheckpoint(ctx context.Context, id, name string) (Token, int
 		}
 		ch.Channel, ch.opened = next, true
 	}
-	return Token{Position: t.spec.sealPosition(name, ch.Tenure, ch.At)}, ch.Sequence, nil
+	return Token{Position: t.Spec.sealPosition(name, ch.Tenure, ch.At)}, ch.Sequence, nil
 }
 
 // Checkpoint records for good that a channel was consumed up to a position. sequence is one more
@@ -319,5 +319,5 @@ func (t *Tunnel) FinishRead(ctx context.Context, r Reading, page Page) (Token, e
 			return Token{}, err
 		}
 	}
-	return Token{Position: t.spec.sealPosition(r.Name, ch.Tenure, page.Next)}, nil
+	return Token{Position: t.Spec.sealPosition(r.Name, ch.Tenure, page.Next)}, nil
 }

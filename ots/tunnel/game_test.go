@@ -167,7 +167,7 @@ func (g *game) use(w *worker, name string, h *holding) {
 	case g.rng.IntN(4) == 0 && h.token.Position != nil:
 		if err = g.tunnel.Checkpoint(ctx, w.id, name, h.token, h.sequence+1); err == nil {
 			h.sequence++
-			at, _, _ := g.tunnel.spec.position(name, h.token.Position)
+			at, _, _ := g.tunnel.Spec.position(name, h.token.Position)
 			g.noted[name] = max(g.noted[name], at.After)
 		} else if errors.Is(err, ErrSequence) {
 			_, h.sequence, err = g.tunnel.GetCheckpoint(ctx, w.id, name)

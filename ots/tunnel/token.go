@@ -2,46 +2,30 @@ package tunnel
 
 import (
 	"bytes"
-	"crypto/hmac"
 	"crypto/rand"
-	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
+
+	"github.com/flagstone-db/flagstone/internal/seal"
 )
 
 // This file makes what clients carry. Neither can be forged, nor used with another tunnel: both
-// end in the beginning of an HMAC-SHA256 under the tunnel's key. Integers are big endian.
+// are sealed with the tunnel's key. Integers are big endian.
 //
 //	position   version 1 | tenure 8 | after 8 | as of 8 | key | mac 16    the mac covers the channel's id too
 //	client id  base64url( version 1 | random 12 | run 8 | time-out in seconds 4 | mac 16 )
 
 const (
 	carriedVersion = 1
-	macBytes       = 16
 	positionHead   = 1 + 8 + 8 + 8
 	clientHead     = 1 + 12 + 8 + 4
 	mostClientID   = 64 // bytes of text
 )
 
-// mac authenticates bytes for a use.
-func (s *Spec) mac(use string, b []byte) []byte {
-	h := hmac.New(sha256.New, s.Key)
-	h.Write([]byte(use))
-	h.Write([]byte{0})
-	h.Write(b)
-	return h.Sum(nil)[:macBytes]
-}
-
-// seal returns b with its mac.
-func (s *Spec) seal(use string, b []byte) []byte { return append(b, s.mac(use, b)...) }
-
 // unseal returns the content of sealed bytes of the known version.
 func (s *Spec) unseal(use string, b []byte) ([]byte, bool) {
-	n := len(b) - macBytes
-	if n < 1 || b[0] != carriedVersion || !hmac.Equal(b[n:], s.mac(use, b[:n])) {
-		return nil, false
-	}
-	return b[:n], true
+	b, ok := seal.Open(s.Key, use, b)
+	return b, ok && len(b) > 0 && b[0] == carriedVersion
 }
 
 // sealPosition encodes a position in a channel, for the client that has it in a tenure.
@@ -50,7 +34,7 @@ func (s *Spec) sealPosition(channel string, tenure uint64, p Position) []byte {
 	b = binary.BigEndian.AppendUint64(b, tenure)
 	b = binary.BigEndian.AppendUint64(b, p.After)
 	b = binary.BigEndian.AppendUint64(b, uint64(p.AsOf))
-	return s.seal("position "+channel, append(b, p.Key...))
+	return seal.Seal(s.Key, "position "+channel, append(b, p.Key...))
 }
 
 // position decodes a position that was given out for the channel.
@@ -78,12 +62,12 @@ func (p Position) equal(q Position) bool {
 
 // newClientID makes the id of a client.
 func (s *Spec) newClientID(run uint64, timeoutSeconds uint32) string {
-	b := make([]byte, 1+12, clientHead+macBytes)
+	b := make([]byte, 1+12, clientHead+seal.MAC)
 	b[0] = carriedVersion
 	_, _ = rand.Read(b[1:]) // never fails
 	b = binary.BigEndian.AppendUint64(b, run)
 	b = binary.BigEndian.AppendUint32(b, timeoutSeconds)
-	return base64.RawURLEncoding.EncodeToString(s.seal("client", b))
+	return base64.RawURLEncoding.EncodeToString(seal.Seal(s.Key, "client", b))
 }
 
 // clientID checks a client id and returns what it says.

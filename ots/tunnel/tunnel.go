@@ -87,11 +87,12 @@ type Env interface {
 // wait as long as their contexts allow.
 type Tunnel struct {
 	ID   string
+	Spec Spec // as it was opened; expired may be newer than Spec.Expired
 	env  Env
 	run  uint64 // names the time for which the tunnel is loaded
 	lock chan struct{}
 
-	spec     Spec
+	expired  string // Spec.Expired as it is now
 	channels map[string]*channel
 	clients  map[string]*client
 	left     []string // clients of earlier runs that were shut down or died in this one
@@ -128,7 +129,7 @@ type client struct {
 // was loaded connect again by their heartbeats, or by requests for channels that they hold.
 func New(id string, spec Spec, channels map[string]Channel, env Env) *Tunnel {
 	t := &Tunnel{
-		ID: id, env: env, run: rand.Uint64(), lock: make(chan struct{}, 1), spec: spec,
+		ID: id, env: env, run: rand.Uint64(), lock: make(chan struct{}, 1), Spec: spec, expired: spec.Expired,
 		channels: make(map[string]*channel, len(channels)), clients: map[string]*client{}, loaded: env.Millis(),
 	}
 	for id, c := range channels {
@@ -193,14 +194,14 @@ func (t *Tunnel) Connect(ctx context.Context, timeout int64) (id string, err err
 	if err := t.live(); err != nil {
 		return "", err
 	}
-	id = t.spec.newClientID(t.run, uint32(timeout))
+	id = t.Spec.newClientID(t.run, uint32(timeout))
 	return id, t.add(id, timeout)
 }
 
 // live refuses a tunnel that has expired.
 func (t *Tunnel) live() error {
-	if t.spec.Expired != "" {
-		return refuse(ErrExpired, "The tunnel has expired: %s", t.spec.Expired)
+	if t.expired != "" {
+		return refuse(ErrExpired, "The tunnel has expired: %s", t.expired)
 	}
 	return nil
 }
@@ -236,7 +237,7 @@ func (t *Tunnel) disconnect(id string) {
 			ch.unreserve()
 		}
 	}
-	if run, _, _ := t.spec.clientID(id); run != t.run && !slices.Contains(t.left, id) {
+	if run, _, _ := t.Spec.clientID(id); run != t.run && !slices.Contains(t.left, id) {
 		t.left = append(t.left, id)
 		t.left = t.left[max(0, len(t.left)-mostLeft):]
 	}
@@ -252,7 +253,7 @@ func (t *Tunnel) reserved(ch *channel) bool {
 	if ch.version != 0 || ch.Holder == "" || ch.Done {
 		return false
 	}
-	_, timeout, ok := t.spec.clientID(ch.Holder)
+	_, timeout, ok := t.Spec.clientID(ch.Holder)
 	return ok && t.env.Millis()-t.loaded <= int64(timeout)*1000
 }
 
@@ -269,7 +270,7 @@ func (t *Tunnel) reconnect(id string) (*client, error) {
 	if c := t.clients[id]; c != nil {
 		return c, nil
 	}
-	run, timeout, ok := t.spec.clientID(id)
+	run, timeout, ok := t.Spec.clientID(id)
 	if !ok || run == t.run || slices.Contains(t.left, id) {
 		return nil, refuse(ErrGone, "The tunnel client is not connected, or its heartbeats were late.")
 	}
@@ -286,7 +287,7 @@ func (t *Tunnel) Shutdown(ctx context.Context, id string) error {
 		return err
 	}
 	defer t.leave()
-	if _, _, ok := t.spec.clientID(id); !ok {
+	if _, _, ok := t.Spec.clientID(id); !ok {
 		return refuse(ErrInvalid, "The id of the tunnel client is invalid.")
 	}
 	t.disconnect(id)
@@ -313,15 +314,15 @@ func (t *Tunnel) Expire(ctx context.Context, why string) error {
 }
 
 func (t *Tunnel) expire(ctx context.Context, why string) error {
-	if t.spec.Expired != "" {
+	if t.expired != "" {
 		return nil
 	}
-	spec := t.spec
+	spec := t.Spec
 	spec.Expired = why
 	if err := t.store(ctx, Change{Spec: &spec}); err != nil {
 		return err
 	}
-	t.spec = spec
+	t.expired = why
 	return nil
 }
 
@@ -347,7 +348,8 @@ func (t *Tunnel) Describe(ctx context.Context) (*Description, error) {
 	if err := t.follow(ctx, nil); err != nil && !errors.Is(err, ErrExpired) {
 		return nil, err
 	}
-	d := &Description{Spec: t.spec, BaseDone: t.baseDone()}
+	d := &Description{Spec: t.Spec, BaseDone: t.baseDone()}
+	d.Spec.Expired = t.expired
 	for _, id := range slices.Sorted(maps.Keys(t.channels)) {
 		ch := t.channels[id]
 		c := ChannelDescription{ID: id, Status: "OPEN", Client: ch.client}

@@ -301,11 +301,11 @@ func TestCheckpointsAreRefusedUnlessTheyFollowTheLatest(t *testing.T) {
 		}
 	}
 	at := func(name string, n uint64) Token {
-		return Token{Position: tunnel.spec.sealPosition(name, 1, Position{After: n, AsOf: int64(n)})}
+		return Token{Position: tunnel.Spec.sealPosition(name, 1, Position{After: n, AsOf: int64(n)})}
 	}
 	other := newWorld(0, 1)
 	foreign := other.open(t, Stream)
-	foreign.spec.Key = []byte("another")
+	foreign.Spec.Key = []byte("another")
 	stranger := connect(t, foreign, 10)
 	flipped := at(StreamID(1), 7)
 	flipped.Position = slices.Clone(flipped.Position)
@@ -404,7 +404,7 @@ func TestAReportedEndIsNotACheckpoint(t *testing.T) {
 		wantAnswer(t, fmt.Sprint("consumed: ", consumed), got, map[bool]string{false: "s1:3:1", true: ""}[consumed])
 		if !consumed {
 			token, _ = open(t, tunnel, a, StreamID(1))
-			if at, _, _ := tunnel.spec.position(StreamID(1), token.Position); at.After != 0 {
+			if at, _, _ := tunnel.Spec.position(StreamID(1), token.Position); at.After != 0 {
 				t.Errorf("goes on after %d", at.After)
 			}
 		}

@@ -17,7 +17,6 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/flagstone-db/flagstone/cmd/flagstone/rowfile"
-	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/row"
 )
 
@@ -366,28 +365,6 @@ func TestAFileThatIsCutMeanwhileEndsTheImport(t *testing.T) {
 		if strings.Contains(f.shown.String(), "imported") {
 			t.Errorf("after a failure it said %s", f.shown.String())
 		}
-	}
-}
-
-// TestOneProcessHasAState takes the lock twice.
-func TestOneProcessHasAState(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "state")
-	first, err := Lock(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Lock(path); !errors.Is(err, vfs.ErrLocked) {
-		t.Error(err)
-	}
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
-	}
-	second, err := Lock(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := second.Close(); err != nil {
-		t.Error(err)
 	}
 }
 

@@ -3,27 +3,20 @@ package bulkio
 // This file keeps how far an import is, in a file. Its form is in docs/importing.md.
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"slices"
 	"time"
 
-	"github.com/cespare/xxhash/v2"
-
 	"github.com/flagstone-db/flagstone/cmd/flagstone/rowfile"
-	"github.com/flagstone-db/flagstone/internal/vfs"
+	"github.com/flagstone-db/flagstone/cmd/flagstone/statefile"
 )
 
 const (
-	// stateHead begins the file, and has the version of its form.
-	stateHead = "flagstone import state 1 "
-	// maxState bounds the file: a million inputs are not given on a command line.
-	maxState = 64 << 20
+	// stateKind begins the file, and has the version of its form.
+	stateKind = "import state 1"
 	// identityBytes of an input are part of its identity.
 	identityBytes = 64 << 10
 )
@@ -45,7 +38,7 @@ func Identify(name string, in io.ReaderAt, size int64, modified time.Time) (Iden
 		if _, err := in.ReadAt(piece, at); err != nil && err != io.EOF {
 			return Identity{}, err
 		}
-		*sum = checksum(piece)
+		*sum = statefile.Checksum(piece)
 	}
 	return id, nil
 }
@@ -126,36 +119,24 @@ func Load(path string, begin *State) (*State, error) {
 	if path == "" {
 		return nil, nil
 	}
-	content, err := vfs.ReadFile(vfs.OS(), path, maxState)
+	s := new(State)
+	err := statefile.Read(path, stateKind, s)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	s, err := parseState(content)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w; remove it to import from the beginning", path, err)
+	for _, p := range s.Parts {
+		if p.File < 0 || p.File >= len(s.Inputs) || p.At.Offset < p.Begin || p.At.Line < 0 {
+			return nil, fmt.Errorf("%s: its numbers are out of range; remove it to begin again", path)
+		}
 	}
 	if why := s.differs(begin); why != "" {
 		return nil, fmt.Errorf("%s is the state of another import: %s; give another --state, or remove it to import from the beginning", path, why)
 	}
 	s.path, s.resumed = path, true
 	return s, nil
-}
-
-// Lock keeps other processes from the state in a file until it is closed. The lock is on the file PATH.lock, which stays:
-// that of the state is replaced by each save.
-func Lock(path string) (io.Closer, error) {
-	path += ".lock"
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o600)
-	if err == nil {
-		err = f.Close()
-	}
-	if err != nil {
-		return nil, err
-	}
-	return vfs.OS().Lock(path, vfs.LockToRead) // to write would lock the directory, too
 }
 
 // Keep writes the state to a file from now on; with the path "" nowhere.
@@ -194,40 +175,10 @@ func (s *State) differs(other *State) string {
 	return ""
 }
 
-func parseState(content []byte) (*State, error) {
-	head, body, ok := bytes.Cut(content, []byte("\n"))
-	sum, known := bytes.CutPrefix(head, []byte(stateHead))
-	if !ok || !known {
-		return nil, errors.New("it is no state of an import in a version that is known")
-	}
-	if string(sum) != checksum(body) {
-		return nil, errors.New("its checksum is wrong")
-	}
-	s := new(State)
-	decoder := json.NewDecoder(bytes.NewReader(body))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(s); err != nil {
-		return nil, err
-	}
-	for _, p := range s.Parts {
-		if p.File < 0 || p.File >= len(s.Inputs) || p.At.Offset < p.Begin || p.At.Line < 0 {
-			return nil, errors.New("its numbers are out of range")
-		}
-	}
-	return s, nil
-}
-
-func checksum(body []byte) string { return fmt.Sprintf("%016x", xxhash.Sum64(body)) }
-
 // Write replaces the file of Keep as a whole, durably.
 func (s *State) Write() error {
 	if s.path == "" {
 		return nil
 	}
-	body, err := json.Marshal(s)
-	if err != nil {
-		return err
-	}
-	body = append(body, '\n')
-	return vfs.ReplaceFile(s.path, slices.Concat([]byte(stateHead+checksum(body)+"\n"), body))
+	return statefile.Write(s.path, stateKind, s)
 }

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/mattn/go-shellwords"
+)
+
+// served starts a server, which the commands of the test find by the environment.
+func served(t *testing.T) {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "store")
+	url, stop := serving(t, "--dir", dir, "--sync", "none")
+	t.Cleanup(func() { stop() })
+	t.Setenv("FLAGSTONE_DIR", dir)
+	t.Setenv("FLAGSTONE_ENDPOINT", url)
+}
+
+// interrupted is written to by a command that is interrupted then.
+type interrupted struct {
+	bytes.Buffer
+	interrupt context.CancelFunc
+}
+
+func (i *interrupted) Write(p []byte) (int, error) {
+	i.interrupt()
+	return i.Buffer.Write(p)
+}
+
+// followed runs a command line with --follow, interrupts it at its first line, and returns what it printed.
+func followed(t *testing.T, args ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var errOut bytes.Buffer
+	out := &interrupted{interrupt: cancel}
+	if status := run(ctx, args, &output{out: out, err: &errOut}); status != 0 {
+		t.Errorf("%v: status %d, %s", args, status, errOut.String())
+	}
+	return out.String()
+}
+
+// TestTheCommandsOfThePagesOnStreamsAndTunnelsRun does what the pages say, line by line.
+func TestTheCommandsOfThePagesOnStreamsAndTunnelsRun(t *testing.T) {
+	served(t)
+	var lines []string
+	for _, page := range []string{"streams", "tunnels"} {
+		text, err := os.ReadFile("../../docs/" + page + ".md")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			if line, ok := strings.CutPrefix(strings.TrimRight(line, "\n"), "    flagstone "); ok {
+				lines = append(lines, line)
+			}
+		}
+	}
+	t.Chdir(t.TempDir())
+	want := map[string]string{
+		"stream list": "events", "stream tail events": "state=paid", "stream tail events --since 10m --json": `"action":"update"`,
+		"stream tail events --follow --json --state events.position": `"value":2.5`,
+		"tunnel list": "BaseAndStream", "tunnel describe events copy": "BaseData_0000",
+	}
+	for _, line := range lines {
+		args, err := shellwords.Parse(line)
+		if err != nil {
+			t.Fatal(err)
+		}
+		runs := done
+		if strings.Contains(line, "--follow") {
+			runs = followed
+		}
+		if out := runs(t, args...); !strings.Contains(out, want[line]) {
+			t.Errorf("%s prints %s, want %q", line, out, want[line])
+		}
+		delete(want, line)
+	}
+	if len(want) > 0 {
+		t.Errorf("the pages have no %v", want)
+	}
+	if out := done(t, "tunnel", "list", "--json"); out != "" {
+		t.Errorf("left: %s", out)
+	}
+	done(t, "backup", "create", "backups")
+	if out := done(t, "backup", "rehearse", "backups"); !strings.Contains(out, "demo/events") || strings.Contains(out, ".tunnels") {
+		t.Errorf("rehearse prints %s", out)
+	}
+	for wanted, line := range map[string]string{
+		"does not exist": "tunnel describe events copy", "--yes": "tunnel delete events copy", "not exist": "tunnel create none copy",
+		"--endpoint": "tunnel list --endpoint 127.0.0.1", "no stream": "stream tail plain",
+		"--since": "stream tail events --since -1s",
+	} {
+		if wanted == "no stream" {
+			done(t, "table", "create", "plain", "--key", "k:string")
+		}
+		refused(t, wanted, strings.Fields(line)...)
+	}
+}
+
+// TestATailGoesOnAtItsPosition interrupts it, splits the table, and damages the file of its position.
+func TestATailGoesOnAtItsPosition(t *testing.T) {
+	served(t)
+	state := filepath.Join(t.TempDir(), "position")
+	tail := []string{"stream", "tail", "t", "--json", "--state", state}
+	done(t, "table", "create", "t", "--key", "k:string", "--stream", "1")
+	done(t, "put", "t", "a", "-s", "c=1", "-s", "d=x")
+	first := followed(t, append(tail, "--follow")...)
+	done(t, "update", "t", "a", "-s", "c=2", "-u", "d")
+	done(t, "table", "split", "t", "b")
+	done(t, "put", "t", "c", "-s", "c=3")
+	done(t, "delete", "t", "a")
+	second := done(t, tail...)
+	var actions []string
+	for line := range strings.Lines(first + second) {
+		var change changeLine
+		if err := json.Unmarshal([]byte(line), &change); err != nil {
+			t.Fatal(err)
+		}
+		key := change.Key[0].Value.Text()
+		for _, c := range change.Cells {
+			key += " " + c.Name + c.Deleted
+			if c.Value != nil {
+				key += "=" + c.Value.Text()
+			}
+		}
+		actions = append(actions, change.Action+" "+key)
+	}
+	got := strings.Join(actions, ", ")
+	for _, want := range []string{"put a c=1 d=x, update a c=2 dall", "put c c=3", "delete a"} {
+		if !strings.Contains(got, want) || len(actions) != 4 {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+	if out := done(t, tail...); out != "" {
+		t.Errorf("once more: %s", out)
+	}
+	if out := done(t, "stream", "tail", "t"); strings.Count(out, "\n") != 4 || !strings.Contains(out, "-d") {
+		t.Errorf("for people: %s", out)
+	}
+	if out := done(t, "stream", "list", "t", "--json"); !strings.Contains(out, `"shards":3,"open":2`) {
+		t.Errorf("the list: %s", out)
+	}
+	done(t, "table", "create", "other", "--key", "k:string", "--stream", "1")
+	refused(t, "give another --state", "stream", "tail", "other", "--state", state)
+	content, err := os.ReadFile(state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	content[len(content)/2] ^= 1
+	if err := os.WriteFile(state, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, "checksum", tail...)
+}
