@@ -131,7 +131,9 @@ func (s *salvaged) judge(what string) (differ int) {
 	if records != s.records && !ofStream {
 		s.t.Errorf("%s: %d records of the stream, were %d, and no loss says so", what, records, s.records)
 	}
-	if differ == 0 && records == s.records && len(report.Losses) > 0 {
+	// Table files may have the records that a damaged log has lost.
+	named := slices.ContainsFunc(report.Losses, func(l SalvageLoss) bool { return l.Table != "" })
+	if differ == 0 && records == s.records && named {
 		s.t.Errorf("%s: nothing is lost, but the list says %v", what, report.Losses)
 	}
 	return differ

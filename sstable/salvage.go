@@ -15,7 +15,9 @@ type Loss struct {
 	// From and To bound the keys of the rows that the part held: both included, To nil for the rest
 	// of the file. Both may be shortened keys.
 	From, To []byte
-	Err      error
+	// Partial says that the part was of a long row, of which other parts may be visited.
+	Partial bool
+	Err     error
 }
 
 // OpenDamaged is Open for a file of which parts may be damaged. It does without filter and properties;
@@ -33,7 +35,7 @@ func (r *Reader) Salvage(visit func(key []byte, c *row.Cell) error, lost func(Lo
 		for i := x.firstBlock(g); i < x.firstBlock(g+1); i++ {
 			at, _ := x.blockRange(i)
 			if !it.load(g, i) {
-				l := Loss{Offset: at, From: x.appendSeparator(nil, g), Err: it.err}
+				l := Loss{Offset: at, From: x.appendSeparator(nil, g), Partial: x.firstBlock(g+1)-x.firstBlock(g) > 1, Err: it.err}
 				if g+1 < x.groups {
 					l.To = x.appendSeparator(nil, g+1)
 				}
@@ -45,7 +47,7 @@ func (r *Reader) Salvage(visit func(key []byte, c *row.Cell) error, lost func(Lo
 				it.openRow()
 				if !it.openValues() {
 					key := bytes.Clone(it.key)
-					lost(Loss{Offset: at, From: key, To: key, Err: it.err})
+					lost(Loss{Offset: at, From: key, To: key, Partial: it.long || it.blocks.block != nil && it.blocks.block.continued, Err: it.err})
 					if !it.load(g, i) {
 						break
 					}

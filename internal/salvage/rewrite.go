@@ -16,10 +16,17 @@ import (
 // rewriter writes what can be read of a table file to a new one.
 type rewriter struct {
 	*salvager
-	source *source
-	out    *sstable.Writer
-	key    []byte // of the newest row of out
-	value  []byte // of the newest cell that was made plain
+	source  *source
+	out     *sstable.Writer
+	key     []byte // of the newest row
+	started bool   // out has the row
+	rows    bool   // out has some row
+	value   []byte // of the newest cell that was made plain
+
+	// record is a row of a change log: all its cells, or none if some are lost. The broken ones have keys
+	// from broken.From to broken.To.
+	record []row.Cell
+	broken sstable.Loss
 
 	// gone are the cells whose values are lost, by value file.
 	gone map[uint64]*Loss
@@ -46,13 +53,15 @@ func (v *salvager) rewrite(s *source) (*manifest.FileMeta, error) {
 	opts := v.Table
 	rand.Read(opts.UniqueID[:])
 	w := rewriter{salvager: v, source: s, out: sstable.NewWriter(file, opts), gone: map[uint64]*Loss{}}
-	err = r.Salvage(w.cell, w.block)
+	if err = r.Salvage(w.cell, w.block); err == nil {
+		err = w.flush()
+	}
 	for _, u := range s.Meta.Values {
 		if l := w.gone[u.File]; l != nil {
 			v.lost(s, *l)
 		}
 	}
-	if err == nil && w.key == nil {
+	if err == nil && !w.rows {
 		return nil, errors.Join(file.Close(), v.FS.Remove(to))
 	}
 	var props sstable.Properties
@@ -88,17 +97,25 @@ func (v *salvager) openDamaged(s *source) (*sstable.Reader, error) {
 
 // block lists a block that cannot be read.
 func (w *rewriter) block(l sstable.Loss) {
-	to := l.To
-	if to == nil {
-		to = w.source.Meta.Largest
+	if l.To == nil {
+		l.To = w.source.Meta.Largest
 	}
-	w.lost(w.source, Loss{Offset: l.Offset, From: l.From, To: to, Err: l.Err})
+	if l.Partial {
+		w.broken = l
+	}
+	w.lost(w.source, Loss{Offset: l.Offset, From: l.From, To: l.To, Err: l.Err})
 }
 
-// cell writes a cell, without those whose value is lost.
+// cell writes a cell, unless its value is lost.
 func (w *rewriter) cell(key []byte, c *row.Cell) error {
 	if err := w.ctx.Err(); err != nil {
 		return err
+	}
+	if !bytes.Equal(w.key, key) {
+		if err := w.flush(); err != nil {
+			return err
+		}
+		w.key, w.started = append(w.key[:0], key...), false
 	}
 	if c.Separate {
 		ref, err := row.ParseReference(c.Value)
@@ -111,13 +128,39 @@ func (w *rewriter) cell(key []byte, c *row.Cell) error {
 			return nil
 		}
 	}
-	if w.key == nil || !bytes.Equal(w.key, key) {
-		if err := w.out.StartRow(key); err != nil {
+	if w.source.table.Log != nil {
+		kept := *c
+		kept.Column, kept.Value = bytes.Clone(c.Column), bytes.Clone(c.Value)
+		w.record = append(w.record, kept)
+		return nil
+	}
+	return w.add(c)
+}
+
+// add adds a cell to the new file.
+func (w *rewriter) add(c *row.Cell) error {
+	if !w.started {
+		w.started, w.rows = true, true
+		if err := w.out.StartRow(w.key); err != nil {
 			return err
 		}
-		w.key = append(w.key[:0], key...)
 	}
 	return w.out.AddCell(c)
+}
+
+// flush writes the record of a change log, which cannot be read without one of its cells.
+func (w *rewriter) flush() error {
+	record := w.record
+	w.record = w.record[:0]
+	if w.broken.Partial && bytes.Compare(w.broken.From, w.key) <= 0 && bytes.Compare(w.key, w.broken.To) <= 0 {
+		return nil
+	}
+	for i := range record {
+		if err := w.add(&record[i]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // valueLost counts a cell whose value is lost. One loss tells of all cells of a table file and a value
@@ -130,4 +173,5 @@ func (w *rewriter) valueLost(key []byte, file uint64, err error) {
 	}
 	l.To = append(l.To[:0], key...)
 	l.Cells++
+	w.broken = sstable.Loss{From: l.To, To: l.To, Partial: true}
 }
