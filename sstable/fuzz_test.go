@@ -58,7 +58,7 @@ func reseal(data []byte) {
 		at += length
 	}
 	r := &Reader{fileBytes: fileBytes{file: &memFile{data: data}, align: 1}}
-	if r.readTail(int64(len(data))) != nil {
+	if r.readTail(int64(len(data)), false) != nil {
 		return
 	}
 	for i := range r.index.blocks {

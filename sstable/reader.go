@@ -69,7 +69,10 @@ type Reader struct {
 // Open reads and checks the parts of a table file that say where everything is. On success
 // the reader owns f; after an error the caller still does. Errors are ErrCorrupt, errVersion
 // and those of the file.
-func Open(f vfs.File, opts ReaderOptions) (*Reader, error) {
+func Open(f vfs.File, opts ReaderOptions) (*Reader, error) { return open(f, opts, false) }
+
+// open opens a file; tolerant says that it does without filter and properties, if they are damaged.
+func open(f vfs.File, opts ReaderOptions, tolerant bool) (*Reader, error) {
 	r := &Reader{fileBytes: fileBytes{file: f, name: opts.FileName, align: int64(f.Alignment())}, helpers: opts.Helpers, seqOffset: opts.SeqOffset}
 	size, err := f.Size()
 	if err != nil {
@@ -78,7 +81,7 @@ func Open(f vfs.File, opts ReaderOptions) (*Reader, error) {
 	if opts.FileSize != 0 && size != opts.FileSize {
 		return nil, r.corrupt(0, fmt.Sprintf("file has %d bytes, want %d", size, opts.FileSize))
 	}
-	if err := r.readTail(size); err != nil {
+	if err := r.readTail(size, tolerant); err != nil {
 		return nil, err
 	}
 	if opts.UniqueID != [16]byte{} && r.footer.uniqueID != opts.UniqueID {
@@ -110,8 +113,9 @@ func Open(f vfs.File, opts ReaderOptions) (*Reader, error) {
 	return r, nil
 }
 
-// readTail reads and parses footer, filter, index and properties.
-func (r *Reader) readTail(size int64) error {
+// readTail reads and parses footer, filter, index and properties. If it is tolerant, damaged filters and
+// properties are empty.
+func (r *Reader) readTail(size int64, tolerant bool) error {
 	if size < footerSize {
 		return r.corrupt(0, fmt.Sprintf("file of %d bytes is too short for a footer", size))
 	}
@@ -152,9 +156,15 @@ func (r *Reader) readTail(size int64) error {
 			bad = section.parse(raw)
 		}
 		if bad != "" {
-			return r.corrupt(offset, section.what+": "+bad)
-		}
-		if stored.kind != CompressNone {
+			if !tolerant || section.what == "index" {
+				return r.corrupt(offset, section.what+": "+bad)
+			}
+			if section.what == "filter" {
+				r.filter = filter{}
+			} else {
+				r.props = emptyProperties()
+			}
+		} else if stored.kind != CompressNone {
 			r.compressed = stored.kind
 		}
 		tail, offset = tail[section.length:], offset+section.length

@@ -14,7 +14,7 @@ import (
 // those of Open and ErrCorrupt.
 func (r *Reader) Verify(check func(row.Reference) error) error {
 	v := verifier{r: &Reader{fileBytes: fileBytes{file: r.file, name: r.name, align: r.align}}, props: emptyProperties(), check: check}
-	if err := v.r.readTail(r.footer.fileSize); err != nil {
+	if err := v.r.readTail(r.footer.fileSize, false); err != nil {
 		return err
 	}
 	if v.r.footer != r.footer {

@@ -62,6 +62,7 @@ type commands struct {
 	Inspect    inspectCommand            `cmd:"" help:"Show what is in the files of a store: the tree of a table, the manifest, the log, table files, value files."`
 	Backup     backupCommand             `cmd:"" help:"Make, list, verify, prune and rehearse backups, also while a server runs."`
 	Restore    restoreCommand            `cmd:"" help:"Make a store of a backup."`
+	Salvage    salvageCommand            `cmd:"" help:"Make a new store of what is intact in a damaged one, and list what was lost."`
 	Bench      benchCommand              `cmd:"" help:"Put load on a store or an endpoint, and print rates and latencies: YCSB, or single operations."`
 	Advise     adviseCommand             `cmd:"" help:"Say whether a table's partition key concentrates size or load, and what would even it out."`
 	Completion kongcompletion.Completion `cmd:"" help:"Print what makes a shell complete command lines of flagstone."`
@@ -103,7 +104,7 @@ func newParser(ctx context.Context, cli *commands, c *output, options ...kong.Op
 }
 
 // run executes a command line and returns the exit status: 0, 1 for a failure, 2 for an invalid
-// command line.
+// command line, 3 if a salvage lost something.
 func run(ctx context.Context, args []string, c *output, options ...kong.Option) int {
 	var cli commands
 	exited := -1
@@ -134,6 +135,9 @@ func run(ctx context.Context, args []string, c *output, options ...kong.Option) 
 		fmt.Fprintf(c.err, "flagstone: %s\n", unnamed(oneLine(err)))
 		if _, ok := errors.AsType[usageError](err); ok {
 			return 2
+		}
+		if _, ok := errors.AsType[lossError](err); ok {
+			return lossStatus
 		}
 		return 1
 	}

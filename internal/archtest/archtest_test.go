@@ -22,7 +22,7 @@ var floors = map[string]int{
 	"mvcc": 2, "internal/balance": 2,
 	"manifest": 3, "compaction": 3, "internal/tablefiles": 3,
 	"partition": 4, "internal/seams": 4, "internal/storeclock": 4, "internal/views": 4, "cdc": 4,
-	"internal/jobs": 5, "internal/pressure": 5, "internal/check": 5, "internal/recovery": 5, // beside each other
+	"internal/jobs": 5, "internal/pressure": 5, "internal/check": 5, "internal/salvage": 5, "internal/recovery": 5, // beside each other
 	"internal/commit": 6,
 	"internal/upkeep": 7, "internal/table": 7,
 	"internal/change": 8, "internal/scan": 8, "internal/rebalance": 8,

@@ -1,0 +1,168 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/flagstone-db/flagstone"
+	"github.com/flagstone-db/flagstone/instances"
+	"github.com/flagstone-db/flagstone/instances/admin"
+)
+
+type salvageCommand struct {
+	Store  string `arg:"" help:"Directory of the damaged store, which no process has open." type:"path"`
+	Target string `arg:"" help:"Directory of the new store, which must be empty or not exist." type:"path"`
+	JSON   bool   `name:"json" help:"Print one JSON object per loss, and one of totals at the end."`
+}
+
+// Help is the long help of the command.
+func (salvageCommand) Help() string {
+	return `Makes a new store of what is intact in a damaged one, streams, capacity instances, access keys and all, and prints a line for each part that was lost: table, partitions, range of keys, file and offset. Rows of that range may lack cells; and where a lost part held the newer cells or a delete, the row is older than it was, or back. The damaged store is only read. The exit status is 0 if all came back, 3 if something was lost, 1 if no store was made: delete what is in the target then. Without its manifest a store cannot be salvaged, because nothing else says to which table a file belongs: restore a backup.`
+}
+
+// lossError says that something was lost; the command ends with lossStatus.
+type lossError struct{ error }
+
+const lossStatus = 3
+
+// lossLine is a loss as JSON.
+type lossLine struct {
+	Store      string   `json:"store"`
+	File       string   `json:"file"`
+	Offset     int64    `json:"offset"`
+	Table      string   `json:"table,omitempty"`
+	Stream     bool     `json:"stream,omitempty"`
+	Partitions []uint64 `json:"partitions,omitempty"`
+	Level      int      `json:"level"`
+	From       string   `json:"from,omitempty"`
+	To         string   `json:"to,omitempty"`
+	Cells      uint64   `json:"cells,omitempty"`
+	Older      bool     `json:"older"`
+	Error      string   `json:"error"`
+}
+
+// text writes a loss for people.
+func (l *lossLine) text() string {
+	what := "log"
+	if l.Table != "" {
+		if what = fmt.Sprintf("table %s", lineText(l.Table)); l.Stream {
+			what = "stream of " + what
+		}
+		what += fmt.Sprintf(", partitions %v, level %d, keys from %s to %s", l.Partitions, l.Level, l.From, l.To)
+	}
+	if l.Cells > 0 {
+		what += fmt.Sprintf(", %d cells", l.Cells)
+	}
+	if l.Older {
+		what += ", older or deleted data may be back there"
+	}
+	return fmt.Sprintf("lost: %s: %s", what, l.Error)
+}
+
+// Run salvages the stores of a home.
+func (k *salvageCommand) Run(ctx context.Context, c *output) error {
+	if !exists(k.Store) {
+		return fmt.Errorf("no store in %s", k.Store)
+	}
+	losses := 0
+	for _, within := range []string{".", instances.CapacityDir} {
+		if within != "." && !exists(filepath.Join(k.Store, within)) {
+			continue
+		}
+		n, err := k.store(ctx, c, within)
+		if err != nil {
+			return fmt.Errorf("cannot salvage the store in %s: %w", filepath.Join(k.Store, within), err)
+		}
+		losses += n
+	}
+	n, err := k.beside(c)
+	if err != nil {
+		return err
+	}
+	if losses += n; losses > 0 {
+		return lossError{fmt.Errorf("%d parts were lost; the rest is in %s", losses, k.Target)}
+	}
+	return nil
+}
+
+// store salvages one store, and prints and counts its losses.
+func (k *salvageCommand) store(ctx context.Context, c *output, within string) (losses int, err error) {
+	report, err := flagstone.Salvage(ctx, filepath.Join(k.Store, within), filepath.Join(k.Target, within), flagstone.Options{}, func(file string) {
+		fmt.Fprintf(c.err, "reading %s\n", file)
+	})
+	if err != nil {
+		return 0, err
+	}
+	for _, l := range report.Losses {
+		line := lossLine{
+			Store: within, File: l.File, Offset: l.Offset, Table: l.Table, Stream: l.Stream, Partitions: l.Partitions, Level: l.Level,
+			Cells: l.Cells, Older: l.Older, Error: oneLine(l.Err),
+		}
+		if l.Table != "" {
+			columns := l.KeyColumns
+			line.From, line.To = encodedKey(l.From, columns, "the first"), encodedKey(l.To, columns, "the last")
+		}
+		if err := k.print(c, &line); err != nil {
+			return 0, err
+		}
+	}
+	if k.JSON {
+		return len(report.Losses), json.NewEncoder(c.out).Encode(map[string]any{
+			"store": within, "copied": report.Copied, "rewritten": report.Rewritten, "lost": report.Lost,
+			"records": report.Records, "losses": len(report.Losses),
+		})
+	}
+	fmt.Fprintf(c.out, "%s: %d files copied, %d table files written again, %d lost; %d log records copied; %d losses\n",
+		filepath.Join(k.Target, within), report.Copied, report.Rewritten, report.Lost, report.Records, len(report.Losses))
+	return len(report.Losses), nil
+}
+
+func (k *salvageCommand) print(c *output, line *lossLine) error {
+	if k.JSON {
+		return json.NewEncoder(c.out).Encode(line)
+	}
+	_, err := fmt.Fprintln(c.out, line.text())
+	return err
+}
+
+// beside copies the registry of instances, access keys and administration, if they are intact.
+func (k *salvageCommand) beside(c *output) (losses int, err error) {
+	for _, file := range []struct {
+		name   string
+		verify func() error
+	}{
+		{instances.RegistryName, func() error { return instances.Verify(k.Store) }},
+		{admin.FileName, func() error { return admin.Verify(k.Store) }},
+		{credentialsFile, func() error { _, err := readCredentials(filepath.Join(k.Store, credentialsFile)); return err }},
+	} {
+		from := filepath.Join(k.Store, file.name)
+		if !exists(from) {
+			continue
+		}
+		err := file.verify()
+		if err == nil {
+			var content []byte
+			if content, err = os.ReadFile(from); err == nil {
+				err = os.WriteFile(filepath.Join(k.Target, file.name), content, 0o600)
+			}
+			if err != nil {
+				return losses, err
+			}
+			continue
+		}
+		losses++
+		line := lossLine{Store: ".", File: from, Error: oneLine(err)}
+		if k.JSON {
+			err = k.print(c, &line)
+		} else {
+			_, err = fmt.Fprintf(c.out, "lost: %s\n", line.Error)
+		}
+		if err != nil {
+			return losses, err
+		}
+	}
+	return losses, nil
+}

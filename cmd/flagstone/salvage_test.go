@@ -1,0 +1,106 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/flagstone-db/flagstone"
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// TestSalvageTellsWhetherSomethingWasLost runs the commands of docs/reliability.md on an intact store, on one
+// with a damaged block, and on one without its manifest.
+func TestSalvageTellsWhetherSomethingWasLost(t *testing.T) {
+	page, err := os.ReadFile("../../docs/reliability.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines [][]string
+	for line := range strings.Lines(string(page)) {
+		if args, ok := strings.CutPrefix(strings.TrimSpace(line), "flagstone salvage "); ok {
+			lines = append(lines, strings.Fields("salvage "+args))
+		}
+	}
+	if len(lines) != 2 {
+		t.Fatalf("%d commands in the page", len(lines))
+	}
+	store := filepath.Join(t.TempDir(), "store")
+	makeRows(t, store)
+	tables, err := filepath.Glob(filepath.Join(store, "sst", "*", "*.sst"))
+	if err != nil || len(tables) != 1 {
+		t.Fatal(tables, err)
+	}
+	for _, c := range []struct {
+		what   string
+		damage func() error
+		status int
+		says   string
+	}{
+		{"intact", func() error { return nil }, 0, "losses"},
+		{"a damaged block", func() error {
+			content, err := os.ReadFile(tables[0])
+			if err != nil {
+				return err
+			}
+			content[100] ^= 1
+			return os.WriteFile(tables[0], content, 0o600)
+		}, lossStatus, "orders"},
+		{"no manifest", func() error { return os.Remove(filepath.Join(store, "CURRENT")) }, 1, ""},
+	} {
+		if err := c.damage(); err != nil {
+			t.Fatal(err)
+		}
+		for _, line := range lines {
+			target := filepath.Join(t.TempDir(), "target")
+			args := strings.Fields(strings.NewReplacer("./flagstone-data", store, "./flagstone-salvaged", target).Replace(strings.Join(line, " ")))
+			var out, log bytes.Buffer
+			if status := run(context.Background(), args, &output{out: &out, err: &log}); status != c.status || !strings.Contains(out.String(), c.says) {
+				t.Errorf("%s: %v: status %d, %s\n%s", c.what, args, status, out.String(), log.String())
+			}
+			if line[len(line)-1] == "--json" {
+				for text := range strings.Lines(out.String()) {
+					if !json.Valid([]byte(text)) {
+						t.Errorf("%s: not JSON: %s", c.what, text)
+					}
+				}
+			}
+			if report, err := flagstone.Check(context.Background(), target, flagstone.Options{}, nil); c.status != 1 && (err != nil || len(report.Problems) > 0) {
+				t.Errorf("%s: the new store: %v %v", c.what, err, report.Problems)
+			}
+		}
+	}
+}
+
+// makeRows makes a store with a table file of several blocks.
+func makeRows(t *testing.T, dir string) {
+	t.Helper()
+	store, err := flagstone.Open(dir, flagstone.Options{Sync: flagstone.SyncNone})
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := store.CreateTable(context.Background(), flagstone.TableSpec{
+		Name: "orders", Key: []flagstone.KeyColumn{{Name: "n", Type: row.TypeInteger}},
+		Options: flagstone.TableOptions{MaxVersions: 1},
+	})
+	for i := 0; err == nil && i < 1000; i++ {
+		err = table.Update(context.Background(), flagstone.Key(i), func(_ context.Context, tx *flagstone.RowTx) error {
+			tx.Put("c", 1_700_000_000_000, row.String(strings.Repeat(fmt.Sprint(i), 20)))
+			return nil
+		})
+	}
+	if err == nil {
+		err = store.Flush(context.Background())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Close(); err != nil {
+		t.Fatal(err)
+	}
+}

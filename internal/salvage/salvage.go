@@ -1,0 +1,321 @@
+// Package salvage makes a new store of what is intact in a damaged one, and lists what was lost.
+//
+// It copies files that verify as they are. Of a damaged table file it writes a new one, from the blocks
+// that can be read, at the same level of the same partitions. So sequence numbers, tombstones and
+// versions stay, and the engine judges the new store by its usual rules; nothing here looks at what a
+// cell means. Records of the log go to a new log, which the next Open replays.
+//
+// Only the manifest says to which table a file belongs, so a store without one cannot be salvaged.
+package salvage
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+
+	"github.com/flagstone-db/flagstone/internal/outfile"
+	"github.com/flagstone-db/flagstone/internal/tablefiles"
+	"github.com/flagstone-db/flagstone/internal/vfs"
+	"github.com/flagstone-db/flagstone/manifest"
+	"github.com/flagstone-db/flagstone/row"
+	"github.com/flagstone-db/flagstone/sstable"
+	"github.com/flagstone-db/flagstone/wal"
+)
+
+// Store is a closed store. The caller holds its lock.
+type Store struct {
+	FS    vfs.FS
+	Dir   string
+	State *manifest.State // as the manifest in Dir says
+	Table sstable.WriterOptions
+}
+
+// Loss is a part of a store that was lost. flagstone.SalvageLoss, which has the same fields, describes them.
+type Loss struct {
+	File       string
+	Offset     int64
+	Table      string
+	Stream     bool
+	Partitions []uint64
+	Level      int
+	From, To   []byte
+	KeyColumns int
+	Cells      uint64
+	Older      bool
+	Err        error
+}
+
+// Report is what Run did.
+type Report struct {
+	Copied    int // files that were intact
+	Rewritten int // table files of which something came back
+	Lost      int // table and value files of which nothing did
+	Records   int // of the log
+	Losses    []Loss
+}
+
+// Run makes a store in target, which must be empty or not exist, of what is intact in s, and changes
+// nothing in s. It makes the manifest last: after an error, or if the process dies, target is no store.
+// progress, if not nil, is called before each file.
+func Run(ctx context.Context, s Store, target string, progress func(file string)) (Report, error) {
+	if progress == nil {
+		progress = func(string) {}
+	}
+	if names, err := s.FS.List(target); err == nil && len(names) > 0 {
+		return Report{}, fmt.Errorf("%s is not empty", target)
+	}
+	v := &salvager{
+		Store: s, ctx: ctx, target: target, progress: progress, next: s.State.NextFile,
+		files:   tablefiles.New(s.FS, s.Dir, tablefiles.Options{Access: tablefiles.AccessOnce}, owner{s.State}),
+		damaged: map[uint64]bool{}, dirs: map[string]bool{},
+	}
+	err := v.run()
+	return v.report, err
+}
+
+// owner is the owner of the damaged files.
+type owner struct{ *manifest.State }
+
+// Obsolete is not called: nothing is marked obsolete.
+func (owner) Obsolete(string) {}
+
+type salvager struct {
+	Store
+	ctx      context.Context
+	target   string
+	progress func(file string)
+	files    *tablefiles.Registry
+	damaged  map[uint64]bool // value files
+	next     uint64          // number of the next table file
+	edit     manifest.Edit
+	dirs     map[string]bool // of target, to be synced
+	report   Report
+}
+
+// run works through values, tables and log, and then makes the manifest.
+func (v *salvager) run() error {
+	if err := vfs.MakeDir(v.FS, "", v.target); err != nil {
+		return err
+	}
+	files := v.tables()
+	defer func() {
+		for _, f := range files {
+			f.Unref()
+		}
+	}()
+	if err := v.values(); err != nil {
+		return err
+	}
+	for len(files) > 0 {
+		if err := errors.Join(v.ctx.Err(), v.table(files[0])); err != nil {
+			return err
+		}
+		files[0].Unref() // closes it: the indexes of all tables together may be large
+		files = files[1:]
+	}
+	return v.finish()
+}
+
+// finish copies the value files that are still referred to, writes the log, and makes the manifest.
+func (v *salvager) finish() error {
+	state := *v.State
+	state.MinLog, state.NewestLog, state.NextFile = 1, manifest.LogEnd{}, v.next
+	rand.Read(state.StoreID[:])
+	next, err := state.Apply(&v.edit)
+	if err != nil {
+		return err
+	}
+	for u := range next.ValueFiles() {
+		if err := errors.Join(v.ctx.Err(), v.copy(manifest.ValueName(u.Number))); err != nil {
+			return err
+		}
+	}
+	if v.State.External == nil {
+		if v.edit.NewestLog, err = v.log(state.StoreID); err != nil {
+			return err
+		}
+	}
+	for dir := range v.dirs {
+		if err := v.FS.SyncDir(dir); err != nil {
+			return err
+		}
+	}
+	return v.makeManifest(&state)
+}
+
+// makeManifest makes the manifest of target: the old state, and the edit that replaces its files.
+func (v *salvager) makeManifest(state *manifest.State) error {
+	if err := manifest.Create(v.FS, v.target, state); err != nil {
+		return err
+	}
+	log, _, err := manifest.Open(v.FS, v.target, nil)
+	if err != nil {
+		return err
+	}
+	_, err = log.Commit(&v.edit)
+	return errors.Join(err, log.Close())
+}
+
+// source is a table file, and the partitions that refer to it.
+type source struct {
+	*tablefiles.File
+	table *manifest.Table
+	uses  []manifest.Deletion // where it is
+}
+
+// tables lists the table files in the order of the manifest, each once.
+func (v *salvager) tables() (files []*source) {
+	seen := map[uint64]*source{}
+	for _, t := range v.State.Tables {
+		for _, p := range t.Partitions {
+			for level, list := range p.Levels {
+				for _, f := range list {
+					s := seen[f.Number]
+					if s == nil {
+						s = &source{File: v.files.Ref(f), table: t}
+						seen[f.Number] = s
+						files = append(files, s)
+					}
+					s.uses = append(s.uses, manifest.Deletion{Partition: p.ID, Level: level, Number: f.Number})
+				}
+			}
+		}
+	}
+	return files
+}
+
+// values finds the damaged value files.
+func (v *salvager) values() error {
+	for u := range v.State.ValueFiles() {
+		name := filepath.Join(v.Dir, manifest.ValueName(u.Number))
+		v.progress(name)
+		r, err := v.files.ValueReader(row.Reference{File: u.Number})
+		if err == nil {
+			_, err = r.Verify(v.ctx.Err)
+		}
+		if v.ctx.Err() != nil {
+			return v.ctx.Err()
+		}
+		if err != nil {
+			v.damaged[u.Number] = true
+		}
+	}
+	return nil
+}
+
+// table copies a table file, or writes what can be read of it to a new one.
+func (v *salvager) table(s *source) error {
+	name := manifest.TableName(s.Meta.Number)
+	v.progress(filepath.Join(v.Dir, name))
+	if v.intact(s) {
+		return v.copy(name)
+	}
+	meta, err := v.rewrite(s)
+	if err != nil {
+		return err
+	}
+	v.edit.Deleted = append(v.edit.Deleted, s.uses...)
+	if meta == nil {
+		v.report.Lost++
+		return nil
+	}
+	v.report.Rewritten++
+	for _, u := range s.uses {
+		v.edit.Added = append(v.edit.Added, manifest.Addition{Partition: u.Partition, Level: u.Level, File: meta})
+	}
+	return nil
+}
+
+// intact reports whether a file and all value files that it refers to can be copied as they are.
+func (v *salvager) intact(s *source) bool {
+	if slices.ContainsFunc(s.Meta.Values, func(u manifest.ValueUse) bool { return v.damaged[u.File] }) {
+		return false
+	}
+	r, err := s.Reader()
+	if err != nil || r.Verify(nil) != nil {
+		return false
+	}
+	sum, err := r.Checksum()
+	return err == nil && sum == s.Meta.Checksum
+}
+
+// copy copies a file of the store.
+func (v *salvager) copy(name string) error {
+	to, err := v.prepare(name)
+	if err != nil {
+		return err
+	}
+	in, err := v.FS.Open(filepath.Join(v.Dir, name), vfs.OpenOptions{Sequential: true})
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	size, err := in.Size()
+	if err == nil {
+		_, err = outfile.WriteFile(v.FS, to, io.NewSectionReader(in, 0, size))
+	}
+	if err == nil {
+		v.report.Copied++
+	}
+	return err
+}
+
+// prepare makes the directory of a file in target.
+func (v *salvager) prepare(name string) (to string, err error) {
+	to = filepath.Join(v.target, name)
+	for dir := filepath.Dir(to); !v.dirs[dir] && dir != v.target; dir = filepath.Dir(dir) {
+		v.dirs[dir] = true
+	}
+	v.dirs[v.target] = true
+	return to, v.FS.MkdirAll(filepath.Dir(to))
+}
+
+// lost lists a loss of a table file. Older versions of what it held may come back from other files.
+func (v *salvager) lost(s *source, l Loss) {
+	l.File = cmp.Or(l.File, filepath.Join(v.Dir, manifest.TableName(s.Meta.Number)))
+	l.Table, l.KeyColumns, l.Level, l.Older = s.table.Name, len(s.table.Key), s.uses[0].Level, true
+	if s.table.Log != nil {
+		l.Stream = true
+		if of := v.State.Table(s.table.Log.Of); of != nil {
+			l.Table = of.Name
+		}
+	}
+	for _, u := range s.uses {
+		l.Partitions = append(l.Partitions, u.Partition)
+	}
+	v.report.Losses = append(v.report.Losses, l)
+}
+
+// log copies the records that can be read to a new log, and returns where that ends.
+func (v *salvager) log(id [16]byte) (manifest.LogEnd, error) {
+	from := wal.Options{FS: v.FS, Dir: filepath.Join(v.Dir, manifest.WALDir), StoreID: v.State.StoreID, Newest: wal.End(v.State.NewestLog)}
+	to := wal.Options{FS: v.FS, Dir: filepath.Join(v.target, manifest.WALDir), StoreID: id, Sync: true}
+	v.progress(from.Dir)
+	nothing, err := wal.Recover(to, 0, nil)
+	if err != nil {
+		return manifest.LogEnd{}, err
+	}
+	w, err := wal.NewWriter(to, nothing)
+	if err != nil {
+		return manifest.LogEnd{}, err
+	}
+	err = wal.Salvage(from, v.State.KnownSegment(), func(rec wal.Record) error {
+		v.report.Records++
+		_, err := w.AppendNow(rec.Stream, rec.Position, rec.Payload)
+		for errors.Is(err, wal.ErrRoom) {
+			if err = w.MakeRoom(v.ctx, rec.Payload); err == nil {
+				_, err = w.AppendNow(rec.Stream, rec.Position, rec.Payload)
+			}
+		}
+		return errors.Join(err, v.ctx.Err())
+	}, func(l wal.Loss) {
+		v.report.Losses = append(v.report.Losses, Loss{File: l.File, Offset: l.From, Older: true, Err: l.Err})
+	})
+	err = errors.Join(err, w.Close())
+	return manifest.LogEnd(w.End()), err
+}

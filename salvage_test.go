@@ -1,0 +1,239 @@
+package flagstone
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/flagstone-db/flagstone/internal/vfs"
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// salvaged is a closed store whose files are damaged in turn, and what it held.
+type salvaged struct {
+	*rig
+	rows    map[string]string // of all tables, by table and key; each row lies in one file, or in the log
+	records int               // of the stream
+	out     int
+}
+
+const salvageRows = 90 // of each table
+
+// newSalvaged makes a store of two tables, one with a stream: some rows are in a deep level, some in level 0
+// and some in the log; a third of them has values in value files.
+func newSalvaged(t *testing.T) *salvaged {
+	t.Helper()
+	r := newRig(t, Options{WALSegmentSize: 64 << 10, Compression: CompressionNone, Seams: Seams{ValueThreshold: 64, BlockSize: 256}})
+	plain := r.table("plain", TableOptions{MaxVersions: 2})
+	streamed := r.streamed("streamed", StreamSpec{})
+	for round := range 3 {
+		for i := round; i < salvageRows; i += 3 {
+			for _, table := range []*Table{plain, streamed} {
+				put(t, table, "p", i, "c", startMillis, fmt.Sprint("value ", i))
+				if round != 2 && i%2 == 0 { // another write, but of the same file
+					put(t, table, "p", i, "large", startMillis, strings.Repeat(fmt.Sprint(i, " "), 40))
+				}
+			}
+		}
+		switch round {
+		case 0:
+			r.ok(r.store.Compact(ctx()))
+		case 1:
+			r.ok(r.store.Flush(ctx()))
+		}
+		r.exec.RunAll()
+	}
+	s := &salvaged{rig: r}
+	s.rows, s.records = s.content(r.store)
+	r.ok(r.store.Close())
+	return s
+}
+
+// content reads all rows and counts the records of the stream.
+func (s *salvaged) content(store *Store) (rows map[string]string, records int) {
+	s.t.Helper()
+	rows = map[string]string{}
+	for _, name := range []string{"plain", "streamed"} {
+		table, err := store.Table(name)
+		s.ok(err)
+		for i := range salvageRows {
+			if got := show(s.t, table, "p", i); got != "absent" {
+				rows[fmt.Sprintf("%s %03d", name, i)] = got
+			}
+		}
+	}
+	table, err := store.Table("streamed")
+	s.ok(err)
+	st := table.Stream()
+	all, _ := readStream(s.t, st, oldest(s.t, st), StreamLimits{Records: 1000, Bytes: 1 << 20})
+	return rows, len(all)
+}
+
+// salvage salvages the store and opens the new one, which must be in order.
+func (s *salvaged) salvage(what string) (rows map[string]string, records int, report SalvageReport) {
+	s.t.Helper()
+	s.out++
+	target := fmt.Sprintf("/out%d", s.out)
+	opts := s.opts
+	opts.Seams.FS, opts.Seams.Clock = s.fs, s.clock
+	report, err := Salvage(ctx(), "/store", target, opts, nil)
+	if err != nil {
+		s.t.Fatalf("%s: %v", what, err)
+	}
+	if found, err := Check(ctx(), target, opts, nil); err != nil || len(found.Problems) > 0 {
+		s.t.Fatalf("%s: the new store: %v %v", what, err, found.Problems)
+	}
+	opts.Seams.Executor = s.exec
+	store, err := Open(target, opts)
+	s.ok(err)
+	rows, records = s.content(store)
+	s.ok(store.Close())
+	for _, name := range s.fs.Files() {
+		if strings.HasPrefix("/"+name, target+"/") {
+			s.ok(s.fs.Remove("/" + name))
+		}
+	}
+	return rows, records, report
+}
+
+// covers reports whether a loss of the report tells of a row.
+func covers(report SalvageReport, name string, i int) bool {
+	key, err := row.AppendKey(nil, 2, Key("p", i)...)
+	if err != nil {
+		panic(err)
+	}
+	return slices.ContainsFunc(report.Losses, func(l SalvageLoss) bool {
+		return l.Table == "" || l.Table == name && !l.Stream && bytes.Compare(l.From, key) <= 0 && bytes.Compare(key, l.To) <= 0
+	})
+}
+
+// judge compares what came back with what was there, and returns how many rows differ.
+func (s *salvaged) judge(what string) (differ int) {
+	s.t.Helper()
+	rows, records, report := s.salvage(what)
+	for _, name := range []string{"plain", "streamed"} {
+		for i := range salvageRows {
+			id := fmt.Sprintf("%s %03d", name, i)
+			switch {
+			case rows[id] == s.rows[id]:
+			case !covers(report, name, i):
+				s.t.Errorf("%s: row %s is %q, was %q, and no loss says so: %v", what, id, rows[id], s.rows[id], report.Losses)
+			default:
+				differ++
+			}
+		}
+	}
+	ofStream := slices.ContainsFunc(report.Losses, func(l SalvageLoss) bool { return l.Stream || l.Table == "" })
+	if records != s.records && !ofStream {
+		s.t.Errorf("%s: %d records of the stream, were %d, and no loss says so", what, records, s.records)
+	}
+	// Table files may have the records that a damaged log has lost.
+	named := slices.ContainsFunc(report.Losses, func(l SalvageLoss) bool { return l.Table != "" })
+	if differ == 0 && records == s.records && named {
+		s.t.Errorf("%s: nothing is lost, but the list says %v", what, report.Losses)
+	}
+	return differ
+}
+
+// filesOf returns the files of the store with a suffix.
+func (s *salvaged) filesOf(suffix string) (names []string) {
+	for _, name := range s.fs.Files() {
+		if strings.HasPrefix(name, "store/") && strings.HasSuffix(name, suffix) && !strings.Contains(name, "spare") {
+			names = append(names, "/"+name)
+		}
+	}
+	return names
+}
+
+func TestAnIntactStoreIsSalvagedAsItIs(t *testing.T) {
+	s := newSalvaged(t)
+	rows, records, report := s.salvage("intact")
+	if fmt.Sprint(rows) != fmt.Sprint(s.rows) || records != s.records || records == 0 || len(report.Losses)+report.Rewritten+report.Lost != 0 || report.Copied == 0 || report.Records == 0 {
+		t.Errorf("%d rows of %d, %d records of %d, %+v", len(rows), len(s.rows), records, s.records, report)
+	}
+}
+
+// TestEveryRowThatNoDamagedBlockHeldComesBack flips bytes of each table file, value file and segment of the log.
+func TestEveryRowThatNoDamagedBlockHeldComesBack(t *testing.T) {
+	s := newSalvaged(t)
+	for _, suffix := range []string{".sst", ".val", ".log"} {
+		files := s.filesOf(suffix)
+		if len(files) == 0 {
+			t.Fatalf("no files %s", suffix)
+		}
+		few := 0
+		for _, name := range files {
+			content, err := s.fs.ReadFile(name)
+			s.ok(err)
+			for at := 0; at < len(content); at += max(len(content)/12, 1) {
+				flip := func(b []byte) []byte { b = bytes.Clone(b); b[at] ^= 0x10; return b }
+				s.ok(s.fs.Edit(name, flip))
+				if differ := s.judge(fmt.Sprintf("%s, byte %d", name, at)); differ <= 8 {
+					few++
+				}
+				s.ok(s.fs.Edit(name, flip))
+			}
+			now, err := s.fs.ReadFile(name)
+			if err != nil || !bytes.Equal(now, content) {
+				t.Errorf("%s was changed: %v", name, err)
+			}
+		}
+		if few < 5*len(files) {
+			t.Errorf("%s: only %d flips of %d files lost few rows", suffix, few, len(files))
+		}
+	}
+}
+
+func TestWhatATruncatedOrMissingFileHeldIsListed(t *testing.T) {
+	s := newSalvaged(t)
+	files := slices.Concat(s.filesOf(".sst"), s.filesOf(".val"), s.filesOf(".log"))
+	if len(files) < 6 {
+		t.Fatalf("only %v", files)
+	}
+	for _, name := range files {
+		content, err := s.fs.ReadFile(name)
+		s.ok(err)
+		s.ok(s.fs.Edit(name, func(b []byte) []byte { return bytes.Clone(b[:len(b)/2]) }))
+		s.judge(name + ", cut")
+		s.ok(s.fs.Remove(name))
+		s.judge(name + ", removed")
+		f, err := s.fs.Create(name, vfs.OpenOptions{})
+		s.ok(err)
+		_, err = f.WriteAt(content, 0)
+		s.ok(errors.Join(err, f.Sync(), f.Close()))
+	}
+	s.judge("restored")
+}
+
+func TestAStoreWithoutItsManifestIsNotGuessed(t *testing.T) {
+	s := newSalvaged(t)
+	opts := Options{Seams: Seams{FS: s.fs}}
+	for _, c := range []struct {
+		what, target string
+		ctx          func() context.Context
+		before       func()
+	}{
+		{"a target inside", "/store/new", ctx, func() {}},
+		{"a target with files", "/store/..", ctx, func() {}},
+		{"a cancelled context", "/out", func() context.Context { c, cancel := context.WithCancel(ctx()); cancel(); return c }, func() {}},
+		{"no manifest", "/out2", ctx, func() {
+			for _, name := range s.fs.Files() {
+				if strings.HasPrefix(name, "store/MANIFEST") {
+					s.ok(s.fs.Remove("/" + name))
+				}
+			}
+		}},
+	} {
+		c.before()
+		if _, err := Salvage(c.ctx(), "/store", c.target, opts, nil); err == nil {
+			t.Errorf("%s: no error", c.what)
+		}
+		if _, err := Open(c.target, Options{ReadOnly: true, Seams: Seams{FS: s.fs}}); !errors.Is(err, ErrNotStore) {
+			t.Errorf("%s: a store was made: %v", c.what, err)
+		}
+	}
+}
