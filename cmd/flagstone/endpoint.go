@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/aliyun/aliyun-tablestore-go-sdk/tablestore"
@@ -31,12 +32,21 @@ const (
 )
 
 // endpointClient makes a client of an endpoint for so many workers, which repeats requests that may be repeated for as
-// long as patience. The access key is that of the environment, or of the store in dir.
-func endpointClient(endpoint, instance, dir string, workers int, patience time.Duration) (*tablestore.TableStoreClient, error) {
+// long as patience. The access key is that of the environment, or of the store in dir. For the second endpoint of a copy
+// the environment may have another one.
+func endpointClient(endpoint, instance, dir string, workers int, patience time.Duration, second bool) (*tablestore.TableStoreClient, error) {
 	if u, err := url.Parse(endpoint); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return nil, misuse("--endpoint is %q; write it like http://127.0.0.1:8087", endpoint)
 	}
-	creds, err := environmentCredentials(os.Getenv)
+	creds, err := credentials{}, error(nil)
+	if second {
+		creds, err = environmentCredentials(func(name string) string {
+			return os.Getenv(strings.Replace(name, "FLAGSTONE_", "FLAGSTONE_TO_", 1))
+		})
+	}
+	if err == nil && creds.id == "" {
+		creds, err = environmentCredentials(os.Getenv)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -57,10 +67,15 @@ func endpointKey(client *tablestore.TableStoreClient, table string) (key []rowfi
 	if err != nil {
 		return nil, fmt.Errorf("table %s: %w", table, err)
 	}
+	return keyFromSDK(described.TableMeta.SchemaEntry)
+}
+
+// keyFromSDK is the key that the SDK describes.
+func keyFromSDK(schema []*tablestore.PrimaryKeySchema) (key []rowfile.Column, err error) {
 	types := map[tablestore.PrimaryKeyType]row.Type{
 		tablestore.PrimaryKeyType_INTEGER: row.TypeInteger, tablestore.PrimaryKeyType_STRING: row.TypeString, tablestore.PrimaryKeyType_BINARY: row.TypeBinary,
 	}
-	for _, k := range described.TableMeta.SchemaEntry {
+	for _, k := range schema {
 		key = append(key, rowfile.Column{Name: *k.Name, Type: types[*k.Type]})
 	}
 	return key, nil

@@ -42,7 +42,7 @@ func (m *importCommand) endpointTarget() (*endpointTarget, error) {
 		t.workers = endpointWorkers
 	}
 	var err error
-	if t.client, err = endpointClient(m.Endpoint, m.Instance, m.Dir, t.workers, requestPatience); err == nil {
+	if t.client, err = m.client(t.workers); err == nil {
 		t.columns, err = endpointKey(t.client, m.Table)
 	}
 	return t, err

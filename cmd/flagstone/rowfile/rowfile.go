@@ -77,6 +77,9 @@ type Row struct {
 type Position struct {
 	Offset int64 `json:"offset"` // bytes; in Parquet rows
 	Line   int64 `json:"line"`   // lines before it; in Parquet rows
+	// Key is that of the row before the place if the rows come from a table: as docs/format-row.md encodes it, in
+	// hexadecimal. Offset and Line are then the number of rows before it.
+	Key string `json:"key,omitempty"`
 }
 
 // Reader reads the rows of a file one after the other. One goroutine uses it.
@@ -162,10 +165,10 @@ func Cut(in io.Reader, size int64, o *ReadOptions, n int) ([]Position, error) {
 		at := int64(0)
 		for _, group := range r.file.RowGroups() {
 			if at += group.NumRows(); len(cuts) < n && at >= due() {
-				cuts = append(cuts, Position{at, at})
+				cuts = append(cuts, Position{Offset: at, Line: at})
 			}
 		}
-		return slices.Compact(append(cuts, Position{r.Size(), r.Size()})), nil
+		return slices.Compact(append(cuts, Position{Offset: r.Size(), Line: r.Size()})), nil
 	}
 	for {
 		switch _, err := records.next(); {
