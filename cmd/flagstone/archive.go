@@ -164,7 +164,7 @@ func (a *archiveCommand) each(ctx context.Context, format rowfile.Format, key []
 
 // remove deletes the cells that the file has.
 func (a *archiveCommand) remove(ctx context.Context, c *output, format rowfile.Format, key []rowfile.Column) (err error) {
-	drop, closeTable, err := a.dropper(ctx, key)
+	drop, closeTable, err := a.dropper(ctx, c, key)
 	if err != nil {
 		return err
 	}
@@ -191,10 +191,10 @@ func (a *archiveCommand) remove(ctx context.Context, c *output, format rowfile.F
 }
 
 // dropper returns what deletes the cells of a row, unless they were changed, and returns their number.
-func (a *archiveCommand) dropper(ctx context.Context, key []rowfile.Column) (drop func(context.Context, *rowfile.Row) (int, error), closeTable func() error, err error) {
+func (a *archiveCommand) dropper(ctx context.Context, c *output, key []rowfile.Column) (drop func(context.Context, *rowfile.Row) (int, error), closeTable func() error, err error) {
 	if a.Endpoint != "" {
 		client, err := a.client(1)
-		t := &endpointArchive{client: client, table: a.Table, key: key}
+		t := &endpointArchive{client: client, table: a.Table, key: key, waiting: waiting{out: c.err}}
 		return t.drop, func() error { return nil }, err
 	}
 	home, err := a.openFolder(ctx, false)
@@ -256,9 +256,10 @@ func dropFromFolder(ctx context.Context, table *flagstone.Table, r *rowfile.Row)
 
 // endpointArchive deletes cells of a table at an endpoint. A local transaction keeps other writers from the row meanwhile.
 type endpointArchive struct {
-	client *tablestore.TableStoreClient
-	table  string
-	key    []rowfile.Column
+	client  *tablestore.TableStoreClient
+	table   string
+	key     []rowfile.Column
+	waiting waiting
 }
 
 // versionsAtOnce is how many cells one UpdateRow deletes; the service takes 1,024.
@@ -270,7 +271,7 @@ func (t *endpointArchive) drop(ctx context.Context, r *rowfile.Row) (dropped int
 		key.AddPrimaryKeyColumn(t.key[i].Name, sdkValue(v))
 	}
 	partition.PrimaryKeys = key.PrimaryKeys[:1]
-	err = retry(ctx, func() error {
+	err = t.waiting.retry(ctx, func() error {
 		begun, err := t.client.StartLocalTransaction(&tablestore.StartLocalTransactionRequest{TableName: t.table, PrimaryKey: partition})
 		if err != nil {
 			return err

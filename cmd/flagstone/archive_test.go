@@ -77,7 +77,7 @@ func TestAnArchiveLeavesWhatWasChanged(t *testing.T) {
 		if remote {
 			a.Endpoint, stop = serving(t, "--dir", dir)
 		}
-		drop, closeTable, err := a.dropper(context.Background(), []rowfile.Column{{Name: "k", Type: row.TypeInteger}})
+		drop, closeTable, err := a.dropper(context.Background(), &output{err: os.Stderr}, []rowfile.Column{{Name: "k", Type: row.TypeInteger}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -37,7 +37,7 @@ func (copyCommand) Help() string {
 
 The access key of --endpoint is in FLAGSTONE_ACCESS_KEY_ID and FLAGSTONE_ACCESS_KEY_SECRET, or in --dir; that of --to-endpoint is in FLAGSTONE_TO_ACCESS_KEY_ID and FLAGSTONE_TO_ACCESS_KEY_SECRET, or else in these places, with --to-dir.
 
-  flagstone copy orders --endpoint http://127.0.0.1:8087 --to-table orders2
+  flagstone copy orders --endpoint http://127.0.0.1:8087 --to-endpoint http://127.0.0.1:8087 --to-table orders2
   flagstone copy orders --to-endpoint https://i.cn-hangzhou.ots.aliyuncs.com --to-instance i --rate 5000 --state copy.state`
 }
 
@@ -72,7 +72,7 @@ func (p *copyCommand) Run(ctx context.Context, c *output) (err error) {
 	if err != nil {
 		return err
 	}
-	m := importCommand{ofFiles: to, ofWriting: p.ofWriting, Spread: 1}
+	m := importCommand{ofFiles: to, ofWriting: p.ofWriting, Spread: 1, Delimiter: ","}
 	if err := m.check(); err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"math/rand/v2"
 	"net/url"
@@ -13,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/aliyun/aliyun-tablestore-go-sdk/tablestore"
@@ -141,14 +143,31 @@ func transient(err error) bool {
 	return code == "" || retryable(code)
 }
 
+// waiting says once that an endpoint carries out nothing. Its method is safe for concurrent use.
+type waiting struct {
+	out  io.Writer
+	said atomic.Bool
+}
+
+// silence is for how long an endpoint may carry out nothing before that is said.
+const silence = 3 * time.Second
+
+// say says why a request is sent again that was sent first at a time.
+func (w *waiting) say(begun time.Time, why error) {
+	if time.Since(begun) >= silence && !w.said.Swap(true) {
+		fmt.Fprintf(w.out, "flagstone: the endpoint carries out nothing (%s); requests are sent again for up to %s\n", oneLine(why), endpointPatience)
+	}
+}
+
 // retry sends a request again until it succeeds, fails for good, or endpointPatience is over.
-func retry(ctx context.Context, request func() error) error {
+func (w *waiting) retry(ctx context.Context, request func() error) error {
 	begun := time.Now()
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		err := request()
 		if err == nil || !transient(err) || time.Since(begun) > endpointPatience {
 			return err
 		}
+		w.say(begun, err)
 		if err := wait(ctx, pause); err != nil {
 			return err
 		}

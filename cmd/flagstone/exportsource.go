@@ -41,7 +41,7 @@ func (e *ofFiles) source(ctx context.Context, c *output) (rowSource, error) {
 			return nil, err
 		}
 		fmt.Fprintln(c.err, "flagstone: the rows of an endpoint are not of one moment; those that change meanwhile are as they were when their page was read")
-		return &endpointSource{client, key}, nil
+		return &endpointSource{client: client, columns: key, waiting: waiting{out: c.err}}, nil
 	}
 	home, err := e.openFolder(ctx, true)
 	if err != nil {
@@ -162,6 +162,7 @@ func (s *folderSource) ranges(q *instances.Query) ([]nextPage, error) {
 type endpointSource struct {
 	client  *tablestore.TableStoreClient
 	columns []rowfile.Column
+	waiting waiting
 }
 
 func (s *endpointSource) key() []rowfile.Column { return s.columns }
@@ -252,7 +253,7 @@ func (s *endpointSource) pages(criteria *tablestore.RangeRowQueryCriteria) nextP
 			return nil, err
 		}
 		var response *tablestore.GetRangeResponse
-		err := retry(ctx, func() (err error) {
+		err := s.waiting.retry(ctx, func() (err error) {
 			response, err = s.client.GetRange(&tablestore.GetRangeRequest{RangeRowQueryCriteria: criteria})
 			return err
 		})

@@ -59,12 +59,13 @@ func (a *ofFiles) progress(c *output, what string) *bulkio.Progress {
 
 type importCommand struct {
 	ofFiles
-	Files   []string      `arg:"" help:"The files, read one after the other; - is standard input."`
-	Types   []string      `placeholder:"NAME:TYPE" help:"Types of attribute columns of a CSV file whose header has none, such as total:double,count:integer; others are strings. Of Parquet: string or binary for byte arrays."`
-	EmptyAs rowfile.Empty `name:"empty-as" enum:"quotes,missing,string" default:"quotes" placeholder:"quotes|missing|string" help:"What an empty field of CSV is: quotes, an empty string if it is quoted and else no cell; missing, no cell; string, an empty string. ${default} if not given."`
-	Bulk    bool          `help:"Sort the rows and write them as table files into the folder, past log and memory. The table must have no row between the first and the last of them. All rows appear at once, at the end."`
-	Temp    string        `type:"existingdir" placeholder:"DIR" help:"Where --bulk keeps what it sorts; about the size of the rows. If not given, where temporary files are."`
-	Spread  int           `default:"1" placeholder:"N" help:"Read the files at so many places in turns, so that sorted files do not go to one partition of the table at a time. Of several rows with one key any may stay. ${default} if not given: one file after the other, and the last row stays."`
+	Files     []string      `arg:"" help:"The files, read one after the other; - is standard input."`
+	Types     []string      `placeholder:"NAME:TYPE" help:"Types of attribute columns of a CSV file whose header has none, such as total:double,count:integer; others are strings. Of Parquet: string or binary for byte arrays."`
+	Delimiter string        `default:"," placeholder:"CHARACTER" help:"What separates the fields of CSV files: one ASCII character, such as ';', or tab. A comma if not given."`
+	EmptyAs   rowfile.Empty `name:"empty-as" enum:"quotes,missing,string" default:"quotes" placeholder:"quotes|missing|string" help:"What an empty field of CSV is: quotes, an empty string if it is quoted and else no cell; missing, no cell; string, an empty string. ${default} if not given."`
+	Bulk      bool          `help:"Sort the rows and write them as table files into the folder, past log and memory. The table must have no row between the first and the last of them. All rows appear at once, at the end."`
+	Temp      string        `type:"existingdir" placeholder:"DIR" help:"Where --bulk keeps what it sorts; about the size of the rows. If not given, where temporary files are."`
+	Spread    int           `default:"1" placeholder:"N" help:"Read the files at so many places in turns, so that sorted files do not go to one partition of the table at a time. Of several rows with one key any may stay. ${default} if not given: one file after the other, and the last row stays."`
 	ofWriting
 }
 
@@ -105,6 +106,8 @@ func (m *importCommand) check() error {
 		return misuse("--rate is %g; give rows in a second, or 0 for as many as are taken", m.Rate)
 	case m.Spread < 1 || m.Spread > 1000:
 		return misuse("--spread is %d; give 1 to 1,000", m.Spread)
+	case !m.comma():
+		return misuse("--delimiter is %q; give one ASCII character that is neither a quote nor an end of a line, or tab", m.Delimiter)
 	case m.Spread > 1 && slices.Contains(m.Files, stdio):
 		return misuse("standard input has one place to read; leave --spread out")
 	case m.Spread > 1 && m.Bulk:
@@ -127,6 +130,14 @@ func (m *importCommand) check() error {
 		return misuse("an import of standard input cannot be resumed; give a file, or leave --state out")
 	}
 	return nil
+}
+
+// comma reports whether --delimiter can be one, and turns the word tab into it.
+func (m *importCommand) comma() bool {
+	if m.Delimiter == "tab" || m.Delimiter == `\t` {
+		m.Delimiter = "\t"
+	}
+	return len(m.Delimiter) == 1 && m.Delimiter[0] < 0x80 && !strings.ContainsAny(m.Delimiter, "\"\r\n\x00")
 }
 
 // types reads --types.
@@ -230,7 +241,7 @@ func (m *importCommand) run(ctx context.Context, c *output, im *bulkio.Import, t
 // target opens the table.
 func (m *importCommand) target(ctx context.Context, c *output) (importTarget, func() error, error) {
 	if m.Endpoint != "" {
-		t, err := m.endpointTarget()
+		t, err := m.endpointTarget(c)
 		return t, func() error { return nil }, err
 	}
 	home, err := m.openFolder(ctx, false)
@@ -250,7 +261,7 @@ func (m *importCommand) input(c *output, name string, key []rowfile.Column, type
 	if err != nil {
 		return nil, err
 	}
-	options := rowfile.ReadOptions{Format: format, Key: key, Types: types, Empty: m.EmptyAs}
+	options := rowfile.ReadOptions{Format: format, Key: key, Types: types, Empty: m.EmptyAs, Comma: m.Delimiter[0]}
 	in := &bulkio.Input{Identity: bulkio.Identity{Name: name}}
 	in.Open = func(at rowfile.Position) (rowfile.Reader, error) {
 		options.At = at
@@ -315,6 +326,9 @@ func (m *importCommand) state(target importTarget, inputs []bulkio.Input, types 
 		Target: target.name(), Rejects: m.Rejects, Version: time.Now().UnixMilli(),
 		Settings: fmt.Sprintf("--format %q --types %q --empty-as %s --spread %d", m.Format, strings.Join(m.Types, ","), m.EmptyAs, m.Spread),
 	}
+	if m.Delimiter != "," {
+		begin.Settings += fmt.Sprintf(" --delimiter %q", m.Delimiter)
+	}
 	for i := range inputs {
 		begin.Inputs = append(begin.Inputs, inputs[i].Identity)
 		if m.Spread == 1 {
@@ -351,7 +365,7 @@ func (m *importCommand) cuts(name string, size int64, key []rowfile.Column, type
 		return nil, err
 	}
 	defer f.Close()
-	return rowfile.Cut(f, size, &rowfile.ReadOptions{Format: format, Key: key, Types: types, Empty: m.EmptyAs}, m.Spread)
+	return rowfile.Cut(f, size, &rowfile.ReadOptions{Format: format, Key: key, Types: types, Empty: m.EmptyAs, Comma: m.Delimiter[0]}, m.Spread)
 }
 
 // keyOf is the key of a table as a file has it.

@@ -48,6 +48,9 @@ func TestTheCommandsOfThePageOnImportingRun(t *testing.T) {
 		if strings.Contains(line, "--endpoint") {
 			args = append(args, "--dir", served)
 		}
+		if strings.Contains(line, "--to-endpoint") {
+			args = append(args, "--to-dir", served)
+		}
 		done(t, args...)
 		ran++
 	}

@@ -124,6 +124,7 @@ type ReadOptions struct {
 	Key    []Column            // of the table
 	Types  map[string]row.Type // of attribute columns of CSV that have none in the header, and of byte arrays of Parquet
 	Empty  Empty               // of CSV
+	Comma  byte                // what separates the fields of CSV; 0: a comma
 	At     Position            // where to begin; the zero Position is the beginning of the file
 }
 
