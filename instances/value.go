@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -100,6 +101,9 @@ func parseSpecial(text []byte) (row.Value, error) {
 	return row.Value{}, fmt.Errorf(`%s is no value: want {"binary": hexadecimal}, {"string": hexadecimal} or {"double": "NaN"}`, text)
 }
 
+// wanted says what a text of a type is.
+var wanted = map[row.Type]string{row.TypeBoolean: ": want true or false", row.TypeBinary: ": want two hexadecimal digits for each byte"}
+
 // ParseValue reads a value of an attribute type as people write it: an integer or a double in decimal, a boolean as
 // true or false, a string as it is, bytes in hexadecimal. Errors match ErrInvalid.
 func ParseValue(of row.Type, text string) (v row.Value, err error) {
@@ -114,7 +118,7 @@ func ParseValue(of row.Type, text string) (v row.Value, err error) {
 		v = row.Double(f)
 	case row.TypeBoolean:
 		if text != "true" && text != "false" {
-			err = fmt.Errorf("want true or false")
+			err = ErrInvalid
 		}
 		v = row.Boolean(text == "true")
 	case row.TypeBinary:
@@ -124,10 +128,13 @@ func ParseValue(of row.Type, text string) (v row.Value, err error) {
 	case row.TypeString:
 		return row.String(text), nil
 	default:
-		err = fmt.Errorf("no such type")
+		err = ErrInvalid
 	}
-	if err != nil {
-		return row.Value{}, fmt.Errorf("%w: %q is no value of type %s: %w", ErrInvalid, text, of, err)
+	switch {
+	case errors.Is(err, strconv.ErrRange):
+		return row.Value{}, fmt.Errorf("%w: %q is beyond the values of type %s", ErrInvalid, text, of)
+	case err != nil:
+		return row.Value{}, fmt.Errorf("%w: %q is no value of type %s%s", ErrInvalid, text, of, wanted[of])
 	}
 	return v, nil
 }

@@ -6,12 +6,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"math/rand/v2"
 	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/aliyun/aliyun-tablestore-go-sdk/tablestore"
@@ -31,9 +34,10 @@ const (
 )
 
 // endpointClient makes a client of an endpoint for so many workers, which repeats requests that may be repeated for as
-// long as patience. The access key is that of the environment, or of the store in dir.
-func endpointClient(endpoint, instance, dir string, workers int, patience time.Duration) (*tablestore.TableStoreClient, error) {
-	creds, err := endpointKeyPair(endpoint, dir)
+// long as patience. The access key is that of the environment, or of the store in dir. For the second endpoint of a copy
+// the environment may have another one.
+func endpointClient(endpoint, instance, dir string, workers int, patience time.Duration, second bool) (*tablestore.TableStoreClient, error) {
+	creds, err := endpointKeyPair(endpoint, dir, second)
 	if err != nil {
 		return nil, err
 	}
@@ -44,11 +48,18 @@ func endpointClient(endpoint, instance, dir string, workers int, patience time.D
 }
 
 // endpointKeyPair checks an address, and finds the access key: of the environment, or of the store in dir.
-func endpointKeyPair(endpoint, dir string) (credentials, error) {
+func endpointKeyPair(endpoint, dir string, second bool) (creds credentials, err error) {
 	if u, err := url.Parse(endpoint); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return credentials{}, misuse("--endpoint is %q; write it like http://127.0.0.1:8087", endpoint)
 	}
-	creds, err := environmentCredentials(os.Getenv)
+	if second {
+		creds, err = environmentCredentials(func(name string) string {
+			return os.Getenv(strings.Replace(name, "FLAGSTONE_", "FLAGSTONE_TO_", 1))
+		})
+	}
+	if err == nil && creds.id == "" {
+		creds, err = environmentCredentials(os.Getenv)
+	}
 	if err != nil || creds.id != "" {
 		return creds, err
 	}
@@ -64,10 +75,15 @@ func endpointKey(client *tablestore.TableStoreClient, table string) (key []rowfi
 	if err != nil {
 		return nil, fmt.Errorf("table %s: %w", table, err)
 	}
+	return keyFromSDK(described.TableMeta.SchemaEntry)
+}
+
+// keyFromSDK is the key that the SDK describes.
+func keyFromSDK(schema []*tablestore.PrimaryKeySchema) (key []rowfile.Column, err error) {
 	types := map[tablestore.PrimaryKeyType]row.Type{
 		tablestore.PrimaryKeyType_INTEGER: row.TypeInteger, tablestore.PrimaryKeyType_STRING: row.TypeString, tablestore.PrimaryKeyType_BINARY: row.TypeBinary,
 	}
-	for _, k := range described.TableMeta.SchemaEntry {
+	for _, k := range schema {
 		key = append(key, rowfile.Column{Name: *k.Name, Type: types[*k.Type]})
 	}
 	return key, nil
@@ -133,14 +149,31 @@ func transient(err error) bool {
 	return code == "" || retryable(code)
 }
 
+// waiting says once that an endpoint carries out nothing. Its method is safe for concurrent use.
+type waiting struct {
+	out  io.Writer
+	said atomic.Bool
+}
+
+// silence is for how long an endpoint may carry out nothing before that is said.
+const silence = 3 * time.Second
+
+// say says why a request is sent again that was sent first at a time.
+func (w *waiting) say(begun time.Time, why error) {
+	if time.Since(begun) >= silence && !w.said.Swap(true) {
+		fmt.Fprintf(w.out, "flagstone: the endpoint carries out nothing (%s); requests are sent again for up to %s\n", oneLine(why), endpointPatience)
+	}
+}
+
 // retry sends a request again until it succeeds, fails for good, or endpointPatience is over.
-func retry(ctx context.Context, request func() error) error {
+func (w *waiting) retry(ctx context.Context, request func() error) error {
 	begun := time.Now()
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		err := request()
 		if err == nil || !transient(err) || time.Since(begun) > endpointPatience {
 			return err
 		}
+		w.say(begun, err)
 		if err := wait(ctx, pause); err != nil {
 			return err
 		}

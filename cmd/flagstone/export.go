@@ -46,6 +46,7 @@ type plan struct {
 	format rowfile.Format
 	typed  []rowfile.Column // --columns, if all of them have a type
 	query  instances.Query
+	pick   func(page []rowfile.Row) []rowfile.Row // what is written of a page; nil: all
 }
 
 // plan checks the options.
@@ -169,6 +170,9 @@ func (e *exportCommand) write(ctx context.Context, c *output, out io.Writer, sou
 		return err
 	}
 	err = eachPage(ctx, ranges, func(page []rowfile.Row) error {
+		if p.pick != nil {
+			page = p.pick(page)
+		}
 		for i := range page {
 			if err := w.Write(&page[i]); err != nil {
 				return err

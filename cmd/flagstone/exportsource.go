@@ -3,10 +3,12 @@ package main
 // This file reads the rows of an export: those of a folder, and those of a table at an endpoint.
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 
 	"github.com/aliyun/aliyun-tablestore-go-sdk/tablestore"
@@ -28,9 +30,9 @@ type rowSource interface {
 }
 
 // source opens the table.
-func (e *exportCommand) source(ctx context.Context, c *output) (rowSource, error) {
+func (e *ofFiles) source(ctx context.Context, c *output) (rowSource, error) {
 	if e.Endpoint != "" {
-		client, err := endpointClient(e.Endpoint, e.Instance, e.Dir, rangesAhead, requestPatience)
+		client, err := e.client(rangesAhead)
 		if err != nil {
 			return nil, err
 		}
@@ -38,8 +40,8 @@ func (e *exportCommand) source(ctx context.Context, c *output) (rowSource, error
 		if err != nil {
 			return nil, err
 		}
-		fmt.Fprintln(c.err, "flagstone: an export from an endpoint is not of one moment; rows that change meanwhile are as they were when their page was read")
-		return &endpointSource{client, key}, nil
+		fmt.Fprintln(c.err, "flagstone: the rows of an endpoint are not of one moment; those that change meanwhile are as they were when their page was read")
+		return &endpointSource{client: client, columns: key, waiting: waiting{out: c.err}}, nil
 	}
 	home, err := e.openFolder(ctx, true)
 	if err != nil {
@@ -160,6 +162,7 @@ func (s *folderSource) ranges(q *instances.Query) ([]nextPage, error) {
 type endpointSource struct {
 	client  *tablestore.TableStoreClient
 	columns []rowfile.Column
+	waiting waiting
 }
 
 func (s *endpointSource) key() []rowfile.Column { return s.columns }
@@ -192,7 +195,7 @@ func (s *endpointSource) splits(q *instances.Query) ([]*tablestore.Split, error)
 		if err != nil {
 			return nil, err
 		}
-		return response.Splits, nil
+		return splitsFrom(response.Splits, s.columns, q.Next), nil
 	}
 	low, err := s.bound(q, q.From, true)
 	if err != nil {
@@ -200,6 +203,44 @@ func (s *endpointSource) splits(q *instances.Query) ([]*tablestore.Split, error)
 	}
 	high, err := s.bound(q, q.To, false)
 	return []*tablestore.Split{{LowerBound: low, UpperBound: high}}, err
+}
+
+// splitsFrom leaves out what lies before a key; none if the key is nil.
+func splitsFrom(splits []*tablestore.Split, columns []rowfile.Column, key []instances.Value) []*tablestore.Split {
+	if key == nil {
+		return splits
+	}
+	splits = slices.DeleteFunc(splits, func(split *tablestore.Split) bool { return compareBound(split.UpperBound, key) <= 0 })
+	if len(splits) > 0 && compareBound(splits[0].LowerBound, key) < 0 {
+		low := new(tablestore.PrimaryKey)
+		for i, v := range key {
+			low.AddPrimaryKeyColumn(columns[i].Name, sdkValue(v.Value))
+		}
+		splits[0].LowerBound = low
+	}
+	return splits
+}
+
+// compareBound compares a bound with a whole key, column by column.
+func compareBound(bound *tablestore.PrimaryKey, key []instances.Value) int {
+	for i, c := range bound.PrimaryKeys {
+		switch c.PrimaryKeyOption {
+		case tablestore.MIN:
+			return -1
+		case tablestore.MAX:
+			return 1
+		}
+		v, err := fromSDK(c.Value)
+		if err != nil {
+			return -1 // it is read from here, and the read says what is wrong
+		}
+		a, _ := row.AppendKey(nil, 1, v)
+		b, _ := row.AppendKey(nil, 1, key[i].Value)
+		if order := bytes.Compare(a, b); order != 0 {
+			return order
+		}
+	}
+	return 0
 }
 
 // pages reads a range.
@@ -212,7 +253,7 @@ func (s *endpointSource) pages(criteria *tablestore.RangeRowQueryCriteria) nextP
 			return nil, err
 		}
 		var response *tablestore.GetRangeResponse
-		err := retry(ctx, func() (err error) {
+		err := s.waiting.retry(ctx, func() (err error) {
 			response, err = s.client.GetRange(&tablestore.GetRangeRequest{RangeRowQueryCriteria: criteria})
 			return err
 		})

@@ -29,6 +29,8 @@ type ofFiles struct {
 	Endpoint string         `placeholder:"URL" help:"The Table Store endpoint that has the table, such as http://127.0.0.1:8087, and not the folder --dir. The access key is in FLAGSTONE_ACCESS_KEY_ID and FLAGSTONE_ACCESS_KEY_SECRET, or in --dir."`
 	Format   rowfile.Format `enum:",csv,json,parquet" default:"" placeholder:"csv|json|parquet" help:"The format of the file, unless its name ends in .csv, .json, .jsonl, .ndjson or .parquet. For - the default is json."`
 	Progress time.Duration  `default:"5s" placeholder:"DURATION" help:"Say how far it is so often, 0 for never; on a terminal, all the time. ${default} if not given."`
+
+	second bool // it is where a copy goes
 }
 
 // stdio is the name of standard input and output.
@@ -58,13 +60,19 @@ func (a *ofFiles) progress(c *output, what string) *bulkio.Progress {
 
 type importCommand struct {
 	ofFiles
-	Files      []string      `arg:"" help:"The files, read one after the other; - is standard input."`
-	Types      []string      `placeholder:"NAME:TYPE" help:"Types of attribute columns of a CSV file whose header has none, such as total:double,count:integer; others are strings. Of Parquet: string or binary for byte arrays."`
-	EmptyAs    rowfile.Empty `name:"empty-as" enum:"quotes,missing,string" default:"quotes" placeholder:"quotes|missing|string" help:"What an empty field of CSV is: quotes, an empty string if it is quoted and else no cell; missing, no cell; string, an empty string. ${default} if not given."`
-	Bulk       bool          `help:"Sort the rows and write them as table files into the folder, past log and memory. The table must have no row between the first and the last of them. All rows appear at once, at the end."`
-	Temp       string        `type:"existingdir" placeholder:"DIR" help:"Where --bulk keeps what it sorts; about the size of the rows. If not given, where temporary files are."`
+	Files     []string      `arg:"" help:"The files, read one after the other; - is standard input."`
+	Types     []string      `placeholder:"NAME:TYPE" help:"Types of attribute columns of a CSV file whose header has none, such as total:double,count:integer; others are strings. Of Parquet: string or binary for byte arrays."`
+	Delimiter string        `default:"," placeholder:"CHARACTER" help:"What separates the fields of CSV files: one ASCII character, such as ';', or tab. A comma if not given."`
+	EmptyAs   rowfile.Empty `name:"empty-as" enum:"quotes,missing,string" default:"quotes" placeholder:"quotes|missing|string" help:"What an empty field of CSV is: quotes, an empty string if it is quoted and else no cell; missing, no cell; string, an empty string. ${default} if not given."`
+	Bulk      bool          `help:"Sort the rows and write them as table files into the folder, past log and memory. The table must have no row between the first and the last of them. All rows appear at once, at the end."`
+	Temp      string        `type:"existingdir" placeholder:"DIR" help:"Where --bulk keeps what it sorts; about the size of the rows. If not given, where temporary files are."`
+	Spread    int           `default:"1" placeholder:"N" help:"Read the files at so many places in turns, so that sorted files do not go to one partition of the table at a time. Of several rows with one key any may stay. ${default} if not given: one file after the other, and the last row stays."`
+	ofWriting
+}
+
+// ofWriting are the options that import and copy share.
+type ofWriting struct {
 	Workers    int           `default:"0" placeholder:"N" help:"So many batches are under way at most. If not given, 16 at an endpoint, and in a folder one for each processor."`
-	Spread     int           `default:"1" placeholder:"N" help:"Read the files at so many places in turns, so that sorted files do not go to one partition of the table at a time. Of several rows with one key any may stay. ${default} if not given: one file after the other, and the last row stays."`
 	Rate       float64       `default:"0" placeholder:"ROWS" help:"Write so many rows in a second at most; 0, the default, as many as are taken."`
 	Rejects    string        `type:"path" placeholder:"FILE" help:"Write lines that cannot be read, or that the store refuses, to this file, as JSON with file, line and reason."`
 	MaxRejects int64         `name:"max-rejects" default:"0" placeholder:"N" help:"Go on after so many of them; --max-rejects=-1 for any number. 0, the default, ends at the first one."`
@@ -99,6 +107,8 @@ func (m *importCommand) check() error {
 		return misuse("--rate is %g; give rows in a second, or 0 for as many as are taken", m.Rate)
 	case m.Spread < 1 || m.Spread > 1000:
 		return misuse("--spread is %d; give 1 to 1,000", m.Spread)
+	case !m.comma():
+		return misuse("--delimiter is %q; give one ASCII character that is neither a quote nor an end of a line, or tab", m.Delimiter)
 	case m.Spread > 1 && slices.Contains(m.Files, stdio):
 		return misuse("standard input has one place to read; leave --spread out")
 	case m.Spread > 1 && m.Bulk:
@@ -123,6 +133,14 @@ func (m *importCommand) check() error {
 	return nil
 }
 
+// comma reports whether --delimiter can be one, and turns the word tab into it.
+func (m *importCommand) comma() bool {
+	if m.Delimiter == "tab" || m.Delimiter == `\t` {
+		m.Delimiter = "\t"
+	}
+	return len(m.Delimiter) == 1 && m.Delimiter[0] < 0x80 && !strings.ContainsAny(m.Delimiter, "\"\r\n\x00")
+}
+
 // types reads --types.
 func (m *importCommand) types() (map[string]row.Type, error) {
 	types := map[string]row.Type{}
@@ -145,13 +163,11 @@ func (m *importCommand) Run(ctx context.Context, c *output) (err error) {
 	if err != nil {
 		return err
 	}
-	if m.State != "" {
-		lock, err := statefile.Lock(m.State)
-		if err != nil {
-			return fmt.Errorf("another import has the state %s: %w", m.State, err)
-		}
-		defer func() { err = errors.Join(err, lock.Close()) }()
+	unlock, err := m.lock()
+	if err != nil {
+		return err
 	}
+	defer func() { err = errors.Join(err, unlock()) }()
 	target, closeTarget, err := m.target(ctx, c)
 	if err != nil {
 		return err
@@ -171,16 +187,28 @@ func (m *importCommand) Run(ctx context.Context, c *output) (err error) {
 	if im.State, err = m.state(target, im.Inputs, types); err != nil {
 		return err
 	}
-	if im.State.Done() {
-		fmt.Fprintf(c.err, "flagstone: all of it is imported by an earlier run: %d rows; remove %s to import again\n", im.State.Rows, m.State)
-		return nil
-	}
 	return m.run(ctx, c, &im, target)
+}
+
+// lock keeps other processes from the state, if there is one.
+func (w *ofWriting) lock() (unlock func() error, err error) {
+	if w.State == "" {
+		return func() error { return nil }, nil
+	}
+	lock, err := statefile.Lock(w.State)
+	if err != nil {
+		return nil, fmt.Errorf("another import has the state %s: %w", w.State, err)
+	}
+	return lock.Close, nil
 }
 
 // run runs an import whose inputs and state are known.
 func (m *importCommand) run(ctx context.Context, c *output, im *bulkio.Import, target importTarget) (err error) {
 	s := im.State
+	if s.Done() {
+		fmt.Fprintf(c.err, "flagstone: all of it is %s by an earlier run: %d rows; remove %s to do it again\n", im.Progress.What, s.Rows, m.State)
+		return nil
+	}
 	if im.Rejects, err = bulkio.NewRejects(m.Files, m.MaxRejects, s); err != nil {
 		return err
 	}
@@ -214,7 +242,7 @@ func (m *importCommand) run(ctx context.Context, c *output, im *bulkio.Import, t
 // target opens the table.
 func (m *importCommand) target(ctx context.Context, c *output) (importTarget, func() error, error) {
 	if m.Endpoint != "" {
-		t, err := m.endpointTarget()
+		t, err := m.endpointTarget(c)
 		return t, func() error { return nil }, err
 	}
 	home, err := m.openFolder(ctx, false)
@@ -234,7 +262,7 @@ func (m *importCommand) input(c *output, name string, key []rowfile.Column, type
 	if err != nil {
 		return nil, err
 	}
-	options := rowfile.ReadOptions{Format: format, Key: key, Types: types, Empty: m.EmptyAs}
+	options := rowfile.ReadOptions{Format: format, Key: key, Types: types, Empty: m.EmptyAs, Comma: m.Delimiter[0]}
 	in := &bulkio.Input{Identity: bulkio.Identity{Name: name}}
 	in.Open = func(at rowfile.Position) (rowfile.Reader, error) {
 		options.At = at
@@ -299,6 +327,9 @@ func (m *importCommand) state(target importTarget, inputs []bulkio.Input, types 
 		Target: target.name(), Rejects: m.Rejects, Version: time.Now().UnixMilli(),
 		Settings: fmt.Sprintf("--format %q --types %q --empty-as %s --spread %d", m.Format, strings.Join(m.Types, ","), m.EmptyAs, m.Spread),
 	}
+	if m.Delimiter != "," {
+		begin.Settings += fmt.Sprintf(" --delimiter %q", m.Delimiter)
+	}
 	for i := range inputs {
 		begin.Inputs = append(begin.Inputs, inputs[i].Identity)
 		if m.Spread == 1 {
@@ -335,7 +366,7 @@ func (m *importCommand) cuts(name string, size int64, key []rowfile.Column, type
 		return nil, err
 	}
 	defer f.Close()
-	return rowfile.Cut(f, size, &rowfile.ReadOptions{Format: format, Key: key, Types: types, Empty: m.EmptyAs}, m.Spread)
+	return rowfile.Cut(f, size, &rowfile.ReadOptions{Format: format, Key: key, Types: types, Empty: m.EmptyAs, Comma: m.Delimiter[0]}, m.Spread)
 }
 
 // keyOf is the key of a table as a file has it.

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/flagstone-db/flagstone/instances"
 	"github.com/flagstone-db/flagstone/row"
@@ -461,5 +462,34 @@ func TestExportsAreFiltered(t *testing.T) {
 	defer stop()
 	if out := done(t, "export", "orders", "--endpoint", url, "--dir", dir, "--format", "csv", "--columns", "total:double", "--prefix", "anna", "--from", "2"); out != "s:string,i:integer,b:binary,total:double\nanna,2,00,2\n" {
 		t.Error(out)
+	}
+}
+
+// TestAnImportTakesOtherDelimiters imports fields between semicolons and tabs.
+func TestAnImportTakesOtherDelimiters(t *testing.T) {
+	for delimiter, in := range map[string]string{";": "k;a\n1;\"x;\"\"y\n\"\n", "tab": "k\ta\n1\t\"x;\"\"y\n\"\n"} {
+		dir := emptyStore(t)
+		done(t, "table", "create", "x", "--dir", dir, "--key", "k:integer")
+		file := filepath.Join(t.TempDir(), "in.csv")
+		if err := os.WriteFile(file, []byte(in), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		done(t, "import", "x", file, "--dir", dir, "--delimiter", delimiter)
+		if got, want := done(t, "export", "x", "--dir", dir, "--format", "csv"), "k:integer,a:string\n1,\"x;\"\"y\n\"\n"; got != want {
+			t.Errorf("%s: %q", delimiter, got)
+		}
+		refused(t, "--delimiter", "import", "x", file, "--dir", dir, "--delimiter", "||")
+	}
+}
+
+// TestASilentEndpointIsToldOnce tells two requests that wait for long, and one that does not.
+func TestASilentEndpointIsToldOnce(t *testing.T) {
+	var out strings.Builder
+	w := waiting{out: &out}
+	w.say(time.Now().Add(time.Hour), context.DeadlineExceeded)
+	w.say(time.Now().Add(-time.Hour), fmt.Errorf("no answer"))
+	w.say(time.Now().Add(-time.Hour), fmt.Errorf("again none"))
+	if strings.Count(out.String(), "\n") != 1 || !strings.Contains(out.String(), "(no answer)") {
+		t.Errorf("it said %q", out.String())
 	}
 }

@@ -48,6 +48,9 @@ func TestTheCommandsOfThePageOnImportingRun(t *testing.T) {
 		if strings.Contains(line, "--endpoint") {
 			args = append(args, "--dir", served)
 		}
+		if strings.Contains(line, "--to-endpoint") {
+			args = append(args, "--to-dir", served)
+		}
 		done(t, args...)
 		ran++
 	}
@@ -137,7 +140,7 @@ func TestAnExportOfManyRangesIsInOrder(t *testing.T) {
 	done(t, "import", "t", name, "--dir", dir, "--spread", "3")
 	url, stop := serving(t, "--dir", dir)
 	defer stop()
-	client, err := endpointClient(url, "demo", dir, 1, benchPatience)
+	client, err := endpointClient(url, "demo", dir, 1, benchPatience, false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,19 +30,20 @@ type endpointTarget struct {
 	columns []rowfile.Column
 	named   string
 	workers int
+	waiting waiting
 	rejects *bulkio.Rejects
 	writer  *spread.Writer[*endpointBatch]
 	encoded []byte                  // key of the newest row
 	end     context.CancelCauseFunc // ends requests that wait to be sent again
 }
 
-func (m *importCommand) endpointTarget() (*endpointTarget, error) {
-	t := &endpointTarget{table: m.Table, workers: m.Workers, named: fmt.Sprintf("table %s of instance %s at %s", m.Table, m.Instance, m.Endpoint)}
+func (m *importCommand) endpointTarget(c *output) (*endpointTarget, error) {
+	t := &endpointTarget{waiting: waiting{out: c.err}, table: m.Table, workers: m.Workers, named: fmt.Sprintf("table %s of instance %s at %s", m.Table, m.Instance, m.Endpoint)}
 	if t.workers == 0 {
 		t.workers = endpointWorkers
 	}
 	var err error
-	if t.client, err = endpointClient(m.Endpoint, m.Instance, m.Dir, t.workers, requestPatience); err == nil {
+	if t.client, err = m.client(t.workers); err == nil {
 		t.columns, err = endpointKey(t.client, m.Table)
 	}
 	return t, err
@@ -197,6 +198,7 @@ func (b *endpointBatch) send(ctx context.Context, rows []int) error {
 		} else if time.Since(begun) > endpointPatience {
 			return fmt.Errorf("the endpoint has taken no row for %s: %w", endpointPatience, why)
 		}
+		b.target.waiting.say(begun, why)
 		rows = left
 		if err := wait(ctx, pause); err != nil {
 			return err

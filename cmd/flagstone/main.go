@@ -9,6 +9,8 @@
 //	flagstone put       puts a row; update and delete change one
 //	flagstone import    puts rows from files into a table; export writes the rows of a table to a file
 //	flagstone stream    lists streams, and prints the changes of a table; tunnel lists, makes and deletes tunnels
+//	flagstone copy      copies a table between endpoints and folders
+//	flagstone archive   moves old cells of a table into a file
 //	flagstone top       shows live figures of a server; console shows them, and rows, in a browser
 //	flagstone shell     executes such lines as they are typed
 //	flagstone partition lists, splits and merges the partitions of a table
@@ -55,6 +57,8 @@ type commands struct {
 	Export     exportCommand             `cmd:"" help:"Write the rows of a table of a folder or an endpoint to a CSV, JSON Lines or Parquet file."`
 	Stream     streamCommand             `cmd:"" help:"List the streams of an endpoint, and print the changes of a table."`
 	Tunnel     tunnelCommand             `cmd:"" help:"List, describe, make and delete the data tunnels of an endpoint."`
+	Copy       copyCommand               `cmd:"" help:"Copy a table to another endpoint, folder, instance or name."`
+	Archive    archiveCommand            `cmd:"" help:"Move cells that are older than an age from a table into a file."`
 	Top        topCommand                `cmd:"" help:"Show live figures of a server: its stores and its busiest tables."`
 	Shell      shellCommand              `cmd:"" help:"Execute command lines of flagstone as they are typed, or from a pipe."`
 	Console    consoleCommand            `cmd:"" help:"Print a link to the server's console, for a browser of this machine."`

@@ -57,7 +57,7 @@ type streamLine struct {
 
 // Run prints the streams.
 func (l *streamListCommand) Run(ctx context.Context, c *output) error {
-	client, err := endpointClient(l.Endpoint, l.Instance, l.Dir, 1, requestPatience)
+	client, err := endpointClient(l.Endpoint, l.Instance, l.Dir, 1, requestPatience, false)
 	if err != nil {
 		return err
 	}
@@ -149,12 +149,12 @@ func (s *streamTailCommand) Run(ctx context.Context, c *output) error {
 	if s.Since < 0 {
 		return misuse("--since is %s; give a time above 0", s.Since)
 	}
-	client, err := endpointClient(s.Endpoint, s.Instance, s.Dir, 1, requestPatience)
+	client, err := endpointClient(s.Endpoint, s.Instance, s.Dir, 1, requestPatience, false)
 	if err != nil {
 		return err
 	}
 	printer := &changePrinter{json: s.JSON, out: bufio.NewWriterSize(c.out, 64<<10)}
-	options := consumer.Options{Table: s.Table, Follow: s.Follow, Handle: printer.print, Retry: retry}
+	options := consumer.Options{Table: s.Table, Follow: s.Follow, Handle: printer.print, Retry: (&waiting{out: c.err}).retry}
 	if s.Since > 0 {
 		options.Since = time.Now().Add(-s.Since)
 	}

@@ -6,6 +6,7 @@ package rowfile
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -41,11 +42,12 @@ const maxHeader = 100_000
 var byteOrderMark = []byte("\xef\xbb\xbf")
 
 func newCSVReader(in io.Reader, size int64, o *ReadOptions) (Reader, error) {
-	head, err := newRecords(in, true, Position{})
+	comma := cmp.Or(o.Comma, ',')
+	head, err := newRecords(in, comma, Position{})
 	if err != nil {
 		return nil, err
 	}
-	r := &csvReader{records: head, size: size, o: o, key: make([]row.Value, len(o.Key))}
+	r := &csvReader{records: head, size: size, o: o, key: make([]row.Value, len(o.Key)), fields: fields{comma: comma}}
 	header, err := head.next()
 	if err == io.EOF {
 		return nil, errors.New("line 1: the file has no header with the names of its columns")
@@ -60,7 +62,7 @@ func newCSVReader(in io.Reader, size int64, o *ReadOptions) (Reader, error) {
 		return nil, fmt.Errorf("line %d: the header: %w", head.begin, err)
 	}
 	if o.At.Offset > head.behind.Offset {
-		if r.records, err = newRecords(in, true, o.At); err != nil {
+		if r.records, err = newRecords(in, comma, o.At); err != nil {
 			return nil, err
 		}
 	}
@@ -209,6 +211,7 @@ func (r *csvReader) Close() error { return nil }
 
 // fields are those of a record. They lie in the record, or in memory that the next record takes.
 type fields struct {
+	comma     byte
 	list      [][]byte
 	quoted    []bool
 	unescaped []byte
@@ -226,7 +229,7 @@ func (f *fields) split(record []byte, most int) error {
 				return fmt.Errorf("field %d: %w", len(f.list)+1, err)
 			}
 		} else {
-			end := bytes.IndexByte(record, ',')
+			end := bytes.IndexByte(record, f.comma)
 			if end < 0 {
 				end = len(record)
 			}
@@ -249,7 +252,7 @@ func (f *fields) split(record []byte, most int) error {
 // quotedField returns the field that a quote has begun, and the text behind it.
 func (f *fields) quotedField(text []byte) (field, rest []byte, err error) {
 	end := bytes.IndexByte(text, '"')
-	if end >= 0 && (end+1 == len(text) || text[end+1] == ',') { // it holds no quote
+	if end >= 0 && (end+1 == len(text) || text[end+1] == f.comma) { // it holds no quote
 		return text[:end], text[end+1:], nil
 	}
 	begin := len(f.unescaped)
@@ -261,7 +264,7 @@ func (f *fields) quotedField(text []byte) (field, rest []byte, err error) {
 		f.unescaped = append(f.unescaped, text[:end]...)
 		text = text[end+1:]
 		switch {
-		case len(text) == 0 || text[0] == ',':
+		case len(text) == 0 || text[0] == f.comma:
 			return f.unescaped[begin:], text, nil
 		case text[0] == '"':
 			f.unescaped, text = append(f.unescaped, '"'), text[1:]

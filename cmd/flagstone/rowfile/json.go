@@ -39,7 +39,7 @@ type jsonReader struct {
 }
 
 func newJSONReader(in io.Reader, size int64, o *ReadOptions) (Reader, error) {
-	records, err := newRecords(in, false, o.At)
+	records, err := newRecords(in, 0, o.At)
 	return &jsonReader{records: records, size: size, table: o.Key, key: make([]row.Value, len(o.Key))}, err
 }
 
@@ -67,7 +67,7 @@ func (r *jsonReader) row(line []byte) error {
 	decoder.DisallowUnknownFields()
 	var in jsonRow
 	if err := decoder.Decode(&in); err != nil {
-		return err
+		return jsonRefusal(err)
 	}
 	if len(bytes.TrimSpace(line[decoder.InputOffset():])) > 0 {
 		return errors.New("text behind the object")
@@ -100,6 +100,20 @@ func (r *jsonReader) row(line []byte) error {
 		r.cells = append(r.cells, cell)
 	}
 	return nil
+}
+
+// jsonRefusal says in the words of this package why the decoder takes a line for no row.
+func jsonRefusal(err error) error {
+	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
+		return fmt.Errorf("no JSON at byte %d", syntax.Offset)
+	}
+	if of, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		return fmt.Errorf("member %q holds something that has no place there: %s", of.Field, of.Value)
+	}
+	if errors.Is(err, io.ErrUnexpectedEOF) || err == io.EOF {
+		return errors.New("the line ends within the object")
+	}
+	return err
 }
 
 // checkEscapes refuses an escape that is half of a surrogate pair: the decoder would replace it by U+FFFD.

@@ -20,7 +20,7 @@ var errTooLong = fmt.Errorf("a record of more than %d bytes; is a quote never cl
 // records reads the records of a text.
 type records struct {
 	in     *bufio.Reader
-	csv    bool // a quoted field may hold ends of lines
+	comma  byte // what separates fields of CSV, where a quoted one may hold ends of lines; 0: the text is no CSV
 	most   int
 	long   []byte // a record of several pieces
 	begin  int64  // line of the newest record
@@ -29,8 +29,8 @@ type records struct {
 }
 
 // newRecords reads records from a position on.
-func newRecords(in io.Reader, csv bool, at Position) (*records, error) {
-	r := &records{csv: csv, most: maxRecord, behind: at}
+func newRecords(in io.Reader, comma byte, at Position) (*records, error) {
+	r := &records{comma: comma, most: maxRecord, behind: at}
 	if at.Offset > 0 {
 		seeker, ok := in.(io.Seeker)
 		if !ok {
@@ -66,9 +66,9 @@ func (r *records) read() ([]byte, error) {
 		if ended {
 			r.behind.Line++
 		}
-		if r.csv && (state != atField || bytes.IndexByte(piece, '"') >= 0 || !ended) {
+		if r.comma != 0 && (state != atField || bytes.IndexByte(piece, '"') >= 0 || !ended) {
 			var opened bool
-			if state, opened = state.after(piece); opened {
+			if state, opened = state.after(piece, r.comma); opened {
 				r.quoted = r.behind.Line
 				if !ended {
 					r.quoted++
@@ -110,7 +110,7 @@ const (
 )
 
 // after returns where the text is behind a piece, and whether the piece opens a quote.
-func (q quoting) after(piece []byte) (_ quoting, opened bool) {
+func (q quoting) after(piece []byte, comma byte) (_ quoting, opened bool) {
 	for _, c := range piece {
 		opened = opened || c == '"' && q == atField
 		switch {
@@ -120,7 +120,7 @@ func (q quoting) after(piece []byte) (_ quoting, opened bool) {
 			}
 		case c == '"' && (q == atField || q == atQuote):
 			q = inQuotes
-		case c == ',' || c == '\n':
+		case c == comma || c == '\n':
 			q = atField
 		default:
 			q = inField

@@ -77,6 +77,9 @@ type Row struct {
 type Position struct {
 	Offset int64 `json:"offset"` // bytes; in Parquet rows
 	Line   int64 `json:"line"`   // lines before it; in Parquet rows
+	// Key is that of the row before the place if the rows come from a table: as docs/format-row.md encodes it, in
+	// hexadecimal. Offset and Line are then the number of rows before it.
+	Key string `json:"key,omitempty"`
 }
 
 // Reader reads the rows of a file one after the other. One goroutine uses it.
@@ -121,6 +124,7 @@ type ReadOptions struct {
 	Key    []Column            // of the table
 	Types  map[string]row.Type // of attribute columns of CSV that have none in the header, and of byte arrays of Parquet
 	Empty  Empty               // of CSV
+	Comma  byte                // what separates the fields of CSV; 0: a comma
 	At     Position            // where to begin; the zero Position is the beginning of the file
 }
 
@@ -162,10 +166,10 @@ func Cut(in io.Reader, size int64, o *ReadOptions, n int) ([]Position, error) {
 		at := int64(0)
 		for _, group := range r.file.RowGroups() {
 			if at += group.NumRows(); len(cuts) < n && at >= due() {
-				cuts = append(cuts, Position{at, at})
+				cuts = append(cuts, Position{Offset: at, Line: at})
 			}
 		}
-		return slices.Compact(append(cuts, Position{r.Size(), r.Size()})), nil
+		return slices.Compact(append(cuts, Position{Offset: r.Size(), Line: r.Size()})), nil
 	}
 	for {
 		switch _, err := records.next(); {

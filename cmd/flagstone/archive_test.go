@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/flagstone-db/flagstone/cmd/flagstone/rowfile"
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// aged is a table whose rows have old and new cells; old is what an archive of it holds, and left what stays.
+func aged(now int64) (lines, old, left string) {
+	line := func(k int, cells ...string) string {
+		return fmt.Sprintf(`{"key":[{"name":"k","value":%d}],"columns":[%s]}`+"\n", k, strings.Join(cells, ","))
+	}
+	a := `{"name":"a","version":1600000000000,"value":1}`
+	older := `{"name":"a","version":1500000000000,"value":{"binary":"00"}}`
+	recent := fmt.Sprintf(`{"name":"a","version":%d,"value":"new"}`, now)
+	b := `{"name":"b","version":1600000000000,"value":1.5}`
+	return line(1, a, older) + line(2, recent, a, b) + line(3, recent) + line(4),
+		line(1, a, older) + line(2, a, b), line(2, recent) + line(3, recent) + line(4)
+}
+
+// TestAnArchiveMovesOldCells archives from a folder and from an endpoint, in both formats.
+func TestAnArchiveMovesOldCells(t *testing.T) {
+	for _, name := range []string{"old.jsonl", "old.parquet"} {
+		for _, remote := range []bool{false, true} {
+			dir, files := newHome(t), t.TempDir()
+			lines, old, left := aged(time.Now().UnixMilli())
+			done(t, "table", "create", "x", "--dir", dir, "--key", "k:integer", "--versions", "3", "--version-offset", "4000000000")
+			in, file := filepath.Join(files, "in.jsonl"), filepath.Join(files, name)
+			if err := os.WriteFile(in, []byte(lines), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			done(t, "import", "x", in, "--dir", dir)
+			args, stop := []string{"--dir", dir}, func() int { return 0 }
+			if remote {
+				var url string
+				url, stop = serving(t, "--dir", dir)
+				args = append(args, "--endpoint", url)
+			}
+			done(t, append([]string{"archive", "x", file, "--older-than", "24h"}, args...)...)
+			refused(t, "exists", append([]string{"archive", "x", file, "--older-than", "24h"}, args...)...)
+			refused(t, "CSV has no versions", append([]string{"archive", "x", filepath.Join(files, "x.csv"), "--older-than", "24h"}, args...)...)
+			stop()
+			if got := done(t, "export", "x", "--dir", dir); got != left {
+				t.Errorf("%s, remote %t: the table has %s, want %s", name, remote, got, left)
+			}
+			done(t, "table", "create", "back", "--dir", dir, "--key", "k:integer", "--versions", "3", "--version-offset", "4000000000")
+			done(t, "import", "back", file, "--dir", dir)
+			if got := done(t, "export", "back", "--dir", dir); got != old {
+				t.Errorf("%s, remote %t: the archive has %s, want %s", name, remote, got, old)
+			}
+		}
+	}
+}
+
+// TestAnArchiveLeavesWhatWasChanged drops a row of a file from a table that has another value at the same version.
+func TestAnArchiveLeavesWhatWasChanged(t *testing.T) {
+	for _, remote := range []bool{false, true} {
+		dir := newHome(t)
+		lines, _, _ := aged(time.Now().UnixMilli())
+		done(t, "table", "create", "x", "--dir", dir, "--key", "k:integer", "--versions", "3", "--version-offset", "4000000000")
+		in := filepath.Join(t.TempDir(), "in.jsonl")
+		if err := os.WriteFile(in, []byte(lines), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		done(t, "import", "x", in, "--dir", dir)
+		a := archiveCommand{}
+		a.Dir, a.Instance, a.Table = dir, "demo", "x"
+		stop := func() int { return 0 }
+		if remote {
+			a.Endpoint, stop = serving(t, "--dir", dir)
+		}
+		drop, closeTable, err := a.dropper(context.Background(), &output{err: os.Stderr}, []rowfile.Column{{Name: "k", Type: row.TypeInteger}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range []struct {
+			key  int64
+			old  int64 // value of a, in the file
+			want int
+		}{{2, 1, 1}, {2, 1, 0}, {1, 2, 0}, {9, 1, 0}} {
+			n, err := drop(context.Background(), &rowfile.Row{Key: []row.Value{row.Integer(c.key)}, Cells: []rowfile.Cell{
+				{Name: "a", Version: 1_600_000_000_000, Value: row.Integer(c.old)}, {Name: "b", Version: 1_600_000_000_000, Value: row.Integer(1)},
+			}})
+			if err != nil || n != c.want {
+				t.Errorf("remote %t, %+v: %d, %v", remote, c, n, err)
+			}
+		}
+		if err := closeTable(); err != nil {
+			t.Error(err)
+		}
+		stop()
+		got := done(t, "export", "x", "--dir", dir)
+		if strings.Count(got, "\n") != 4 || strings.Count(got, `"version":1600000000000`) != 2 || strings.Count(got, `"version":1500000000000`) != 1 {
+			t.Errorf("remote %t: the table has %s", remote, got)
+		}
+	}
+}

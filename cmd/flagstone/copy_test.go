@@ -1,0 +1,125 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/aliyun/aliyun-tablestore-go-sdk/tablestore"
+
+	"github.com/flagstone-db/flagstone/cmd/flagstone/rowfile"
+	"github.com/flagstone-db/flagstone/instances"
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// TestACopyHasEveryValueVersionAndOption copies a table from a folder to an endpoint, on to another endpoint, and back to
+// a folder, and compares exports byte by byte.
+func TestACopyHasEveryValueVersionAndOption(t *testing.T) {
+	first, second, third, last := emptyStore(t, "x"), newHome(t), newHome(t), newHome(t)
+	lines := filepath.Join(t.TempDir(), "lines.jsonl")
+	if err := os.WriteFile(lines, edgeLines(t, true), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	done(t, "import", "x", lines, "--dir", first)
+	done(t, "table", "alter", "x", "--dir", first, "--version-offset", "5000", "--stream", "7")
+	want := done(t, "export", "x", "--dir", first)
+	url2, stop2 := serving(t, "--dir", second)
+	url3, stop3 := serving(t, "--dir", third)
+	done(t, "copy", "x", "--dir", first, "--to-endpoint", url2, "--to-dir", second)
+	status, _, errOut := command(t, "copy", "x", "--endpoint", url2, "--dir", second, "--to-endpoint", url3, "--to-dir", third, "--to-table", "u")
+	if status != 0 || !strings.Contains(errOut, "not of one moment") || !strings.Contains(errOut, "copied 19 rows") {
+		t.Errorf("status %d, %s", status, errOut)
+	}
+	done(t, "copy", "u", "--endpoint", url3, "--dir", third, "--to-dir", last, "--to-table", "x")
+	stop2()
+	stop3()
+	for dir, table := range map[string]string{second: "x", third: "u", last: "x"} {
+		if got := done(t, "export", table, "--dir", dir); got != want {
+			t.Errorf("%s has %.500s\nwant %.500s", dir, got, want)
+		}
+		described := done(t, "table", "describe", table, "--dir", dir)
+		for _, option := range []string{"s:string,i:integer,b:binary", "9", "5000s", "7h"} {
+			if !strings.Contains(described, option) {
+				t.Errorf("%s has no %s: %s", dir, option, described)
+			}
+		}
+	}
+}
+
+// TestACopyGoesOn ends at a row that the SDK cannot send, and goes on where its state says.
+func TestACopyGoesOn(t *testing.T) {
+	first, second := newHome(t), newHome(t)
+	done(t, "table", "create", "x", "--dir", first, "--key", "k:integer")
+	var in, want strings.Builder
+	for n := range 1000 {
+		version, out := int64(1_700_000_000_000), &want
+		if n == 600 {
+			version, out = 0, new(strings.Builder)
+		}
+		line := fmt.Sprintf(`{"key":[{"name":"k","value":%d}],"columns":[{"name":"c","version":%d,"value":%d}]}`+"\n", n, version, n)
+		in.WriteString(line)
+		out.WriteString(line)
+	}
+	lines, state := filepath.Join(t.TempDir(), "lines.jsonl"), filepath.Join(t.TempDir(), "state")
+	if err := os.WriteFile(lines, []byte(in.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	done(t, "table", "alter", "x", "--dir", first, "--version-offset", "4000000000")
+	done(t, "import", "x", lines, "--dir", first)
+	from, stopFrom := serving(t, "--dir", first)
+	to, stopTo := serving(t, "--dir", second)
+	args := []string{"copy", "x", "--endpoint", from, "--dir", first, "--to-endpoint", to, "--to-dir", second, "--state", state, "--save-every", "1ns"}
+	refused(t, "version 0", args...)
+	status, _, errOut := command(t, append(args, "--max-rejects", "1")...)
+	if status != 0 || !strings.Contains(errOut, "goes on after 512 rows") || !strings.Contains(errOut, "copied 999 rows") {
+		t.Errorf("status %d, %s", status, errOut)
+	}
+	if status, _, errOut := command(t, args...); status != 0 || !strings.Contains(errOut, "by an earlier run: 999 rows") {
+		t.Errorf("status %d, %s", status, errOut)
+	}
+	refused(t, "to itself", "copy", "x", "--endpoint", from, "--dir", first, "--to-endpoint", from)
+	done(t, "table", "create", "other", "--dir", second, "--key", "k:string")
+	refused(t, "with the key k:string", append(args[:len(args)-4], "--to-table", "other")...)
+	stopFrom()
+	stopTo()
+	if got := done(t, "export", "x", "--dir", second); got != want.String() {
+		t.Errorf("the copy has %.500s", got)
+	}
+	refused(t, "to itself", "copy", "x", "--dir", first)
+}
+
+// TestSplitsFrom leaves out ranges before a key.
+func TestSplitsFrom(t *testing.T) {
+	columns := []rowfile.Column{{Name: "a", Type: row.TypeInteger}, {Name: "b", Type: row.TypeString}}
+	for _, c := range []struct {
+		key   int64
+		left  int
+		first any // value of the first column of the first bound; nil: unbounded
+	}{{-7, 3, int64(-7)}, {4, 3, int64(4)}, {5, 2, int64(5)}, {10, 1, int64(10)}, {11, 1, int64(11)}} {
+		bounds := []*tablestore.PrimaryKey{}
+		for i := range 4 {
+			bound := new(tablestore.PrimaryKey)
+			switch i {
+			case 0:
+				bound.AddPrimaryKeyColumnWithMinValue("a")
+			case 3:
+				bound.AddPrimaryKeyColumnWithMaxValue("a")
+			default:
+				bound.AddPrimaryKeyColumn("a", int64(5*i))
+			}
+			bound.AddPrimaryKeyColumnWithMinValue("b")
+			bounds = append(bounds, bound)
+		}
+		splits := []*tablestore.Split{}
+		for i := range bounds[1:] {
+			splits = append(splits, &tablestore.Split{LowerBound: bounds[i], UpperBound: bounds[i+1]})
+		}
+		key := []instances.Value{{Value: row.Integer(c.key)}, {Value: row.String("x")}}
+		left := splitsFrom(splits, columns, key)
+		if len(left) != c.left || left[0].LowerBound.PrimaryKeys[0].Value != c.first || left[0].LowerBound.PrimaryKeys[1].Value != "x" {
+			t.Errorf("%d leaves %d ranges, the first from %v", c.key, len(left), left[0].LowerBound.PrimaryKeys[0])
+		}
+	}
+}
