@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/flagstone-db/flagstone/internal/event"
+	"github.com/flagstone-db/flagstone/internal/rebalance"
 	"github.com/flagstone-db/flagstone/partition"
 )
 
@@ -26,10 +27,16 @@ const (
 	EventStall = EventKind(event.Stall)
 	// EventLogSegment says that the log goes on in another segment.
 	EventLogSegment = EventKind(event.LogSegment)
-	// EventSplit and EventMerge are a split and a merge of partitions, once it is done. The first flushes and
-	// compactions of the partitions that it made can be reported before it.
+	// EventSplit and EventMerge are a split and a merge of partitions. A merge begins with the flushes and compactions
+	// that it needs. The first flushes and compactions of the partitions that it made can be reported before its end.
 	EventSplit = EventKind(event.Split)
 	EventMerge = EventKind(event.Merge)
+	// EventLoad is the moment in which the files of a bulk load become part of a table, and EventIngest the adoption
+	// of partitions of another store: see Store.Ingest. Of a table that EventIngest makes, only the end has the name.
+	EventLoad   = EventKind(event.Load)
+	EventIngest = EventKind(event.Ingest)
+	// EventDetach is the removal of a partition's rows: see Table.Detach.
+	EventDetach = EventKind(event.Detach)
 	// EventFailure is a failure of background work, or of writing. If Err matches ErrPoisoned, the store takes no
 	// writes until it is opened again.
 	EventFailure = EventKind(event.Failure)
@@ -39,7 +46,8 @@ const (
 // are zero.
 type Event struct {
 	Kind EventKind
-	// Job is the number of a flush, compaction or stall, whose beginning and end are events of their own.
+	// Job is the number of a job, whose beginning and end are events of their own. EventLogSegment and EventFailure
+	// have none.
 	Job   uint64
 	Begun bool // the job begins; the fields from Written on are those of the end
 
@@ -49,14 +57,14 @@ type Event struct {
 	Reason     string   // of a compaction; what a stall waits for: "memtables" or "level 0"; which work failed
 	Level      int      // from which a compaction takes files
 	Output     int      // level to which it writes
-	Files      int      // how many it takes, those of the output level included
+	Files      int      // how many table files a job takes, those of the output level included
 	Moved      bool     // the compaction moves a file to a deeper level unchanged
-	Input      int64    // bytes of the memtables or table files that it takes, without value files
+	Input      int64    // bytes of what it takes: memtables or table files; of a load or ingest also value files
 	Segment    uint64   // number of the log segment
 
 	Written int64  // bytes of the table and value files that a flush or compaction wrote
 	Dropped uint64 // cells that a merge left out: overwritten, deleted or expired
-	// Took is how long the job was. Of a split or merge it is the time in which no write was ordered.
+	// Took is how long the job was. For the time in which a split or merge holds writes back see Metrics.LongestPause.
 	Took time.Duration
 	// Cancelled says that the job ended early, because a partition was split or merged, the table's options
 	// were changed, or the store was closed. What is left to do is done anew.
@@ -74,7 +82,7 @@ func (s *Store) happened(e event.Event) {
 	if state := s.state(); e.Table != 0 && state.Table(e.Table) != nil {
 		public.Table = nameIn(state, state.Table(e.Table))
 	}
-	for _, cancelled := range []error{partition.ErrReplaced, partition.ErrStale, ErrClosed} {
+	for _, cancelled := range []error{partition.ErrReplaced, partition.ErrStale, rebalance.ErrBusy, ErrClosed} {
 		public.Cancelled = public.Cancelled || errors.Is(e.Err, cancelled)
 	}
 	if !public.Cancelled {
@@ -97,7 +105,7 @@ func (s *Store) logEvent(e *Event) {
 		attrs = []slog.Attr{slog.Uint64("segment", e.Segment)}
 	case e.Kind == EventStall:
 		attrs = []slog.Attr{slog.Uint64("job", e.Job), slog.Duration("took", e.Took)}
-	case e.Kind == EventFlush || e.Kind == EventCompaction:
+	case e.Kind == EventFlush || e.Kind == EventCompaction || e.Kind == EventLoad || e.Kind == EventIngest:
 		attrs = []slog.Attr{
 			slog.Uint64("job", e.Job), slog.Duration("took", e.Took), slog.String("table", e.Table), slog.Any("partitions", e.Partitions),
 			slog.Int64("input", e.Input), slog.Int64("written", e.Written),

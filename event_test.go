@@ -96,8 +96,17 @@ func TestEventsSayWhatAStoreDoes(t *testing.T) {
 	put(t, table, "b", 0, "c", 1, "v")
 	r.ok(table.Split(ctx(), row.String("b")))
 	split := slices.DeleteFunc(told.take(), func(e Event) bool { return e.Kind != EventSplit })
-	if len(split) != 1 || split[0].Table != "t" || len(split[0].Partitions) != 1 || len(split[0].Made) != 2 {
+	if summary(split) != "split t begins\nsplit t ends" || len(split[0].Partitions) != 1 || len(split[0].Made) != 0 || len(split[1].Made) != 2 {
 		t.Errorf("split: %+v", split)
+	}
+	r.ok(table.Merge(ctx(), row.String("b")))
+	around := told.take()
+	merge := slices.DeleteFunc(slices.Clone(around), func(e Event) bool { return e.Kind != EventMerge })
+	if summary(merge) != "merge t begins\nmerge t ends" || !slices.Equal(merge[0].Partitions, split[1].Made) || len(merge[1].Made) != 1 {
+		t.Errorf("merge: %+v", merge)
+	}
+	if around[0].Kind != EventMerge { // what it flushes and compacts comes after its beginning
+		t.Errorf("around the merge:\n%s", summary(around))
 	}
 	r.exec.RunAll()
 	told.take()
@@ -207,5 +216,30 @@ func TestWhatIsDoneAnewIsNoFailure(t *testing.T) {
 		if e.Cancelled != c.cancelled || !errors.Is(e.Err, c.matches) {
 			t.Errorf("%v: %+v", c.err, e)
 		}
+	}
+}
+
+func TestLoadsAndMovesAreEvents(t *testing.T) {
+	var told events
+	r := newRig(t, Options{OnEvent: told.add})
+	table := r.table("t", TableOptions{})
+	w, err := table.BulkLoad(ctx(), BulkOptions{})
+	r.ok(err)
+	defer w.Abort()
+	r.ok(w.Put(Key("a", 1), BulkCell{"c", 1, row.String("v")}))
+	r.ok(w.Commit(ctx()))
+	loaded := slices.DeleteFunc(told.take(), func(e Event) bool { return e.Kind != EventLoad })
+	if summary(loaded) != "load t begins\nload t ends" || loaded[0].Files != 1 || loaded[0].Input == 0 {
+		t.Errorf("load: %+v", loaded)
+	}
+	id := table.Partitions()[0].ID
+	if err := table.Detach(ctx(), id, "moved"); !errors.Is(err, ErrInvalid) {
+		t.Errorf("the partition serves: %v", err)
+	}
+	r.ok(table.Freeze(ctx(), id, "moved"))
+	r.ok(table.Detach(ctx(), id, "moved"))
+	detached := slices.DeleteFunc(told.take(), func(e Event) bool { return e.Kind != EventDetach })
+	if summary(detached) != "detach t begins\ndetach t ends with an error\ndetach t begins\ndetach t ends" || detached[0].Partitions[0] != id {
+		t.Errorf("detach:\n%s", summary(detached))
 	}
 }

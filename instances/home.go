@@ -306,11 +306,13 @@ func (h *Home) Key(id string) (InstanceKey, bool) {
 }
 
 // Metrics returns the figures of the stores, by the type of their instances. The name of a table
-// is "instance/table". REQUIRES: Close was not called.
+// is "instance/table"; the table in which a store keeps its tunnels is left out. REQUIRES: Close was not called.
 func (h *Home) Metrics() map[ots.InstanceType]flagstone.Metrics {
 	figures := make(map[ots.InstanceType]flagstone.Metrics)
 	for kind, store := range h.view.Load().stores {
-		figures[kind] = store.Metrics()
+		of := store.Metrics()
+		of.Tables = slices.DeleteFunc(of.Tables, func(t flagstone.TableMetrics) bool { return !strings.Contains(t.Name, "/") })
+		figures[kind] = of
 	}
 	return figures
 }

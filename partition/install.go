@@ -25,6 +25,17 @@ type Load struct {
 // Range is the smallest range of keys that has all rows: end is excluded. REQUIRES: there are files.
 func (l *Load) Range() (low, end []byte) { return rangeOf(l.Files) }
 
+// Size is the bytes of its table files and value files.
+func (l *Load) Size() (n int64) {
+	for _, f := range l.Files {
+		n += f.Size
+	}
+	for _, v := range l.Values {
+		n += v.Size
+	}
+	return n
+}
+
 func rangeOf(files []*manifest.FileMeta) (low, end []byte) {
 	first := slices.MinFunc(files, func(f, g *manifest.FileMeta) int { return bytes.Compare(f.Smallest, g.Smallest) })
 	last := slices.MaxFunc(files, func(f, g *manifest.FileMeta) int { return bytes.Compare(f.Largest, g.Largest) })

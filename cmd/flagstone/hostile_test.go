@@ -83,9 +83,9 @@ type child struct {
 	pid  int
 }
 
-func startServer(t *testing.T) child {
+func startServer(t testing.TB, args ...string) child {
 	t.Helper()
-	cmd := exec.Command(os.Args[0], "serve", "--addr", "127.0.0.1:0", "--dir", t.TempDir(), "--instance", attacked, "--instance", flooded, "--instance", quiet)
+	cmd := exec.Command(os.Args[0], append([]string{"serve", "--addr", "127.0.0.1:0"}, args...)...)
 	cmd.Env = append(os.Environ(), serverEnv+"=1", envKeyID+"="+hostileKey, envKeySecret+"="+hostileSecret)
 	var log bytes.Buffer
 	cmd.Stderr = &log
@@ -540,7 +540,7 @@ func TestHostileLoadOfOneInstanceIsBoundedAndRefusesNothingToAnother(t *testing.
 			t.Fatal(err)
 		}
 	}
-	server := startServer(t)
+	server := startServer(t, "--dir", t.TempDir(), "--instance", attacked, "--instance", flooded, "--instance", quiet)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	for _, instance := range []string{attacked, flooded} {

@@ -182,6 +182,12 @@ func (c *Client) Partitions(ctx context.Context, instance, table string) (list [
 	return list, err
 }
 
+// Streams is instances.Home.Streams.
+func (c *Client) Streams(ctx context.Context, instance, table string) (s *instances.Streams, err error) {
+	err = c.call(ctx, "GET", "/streams", url.Values{"instance": {instance}, "table": {table}}, nil, &s)
+	return s, err
+}
+
 // Split is instances.Home.Split.
 func (c *Client) Split(ctx context.Context, instance, table, at string) error {
 	return c.call(ctx, "POST", "/partitions", url.Values{"instance": {instance}, "table": {table}, "at": {at}}, nil, nil)

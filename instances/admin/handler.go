@@ -27,6 +27,7 @@
 //	GET    /partitions?instance=I&table=T      of a table
 //	POST   /partitions?instance=I&table=T&at=V splits
 //	DELETE /partitions?instance=I&table=T&at=V merges
+//	GET    /streams?instance=I&table=T         the stream of a table, and its tunnels
 //	GET    /report?instance=I&table=T&rows=N   a report on its primary key
 //	POST   /checkpoint                         its directory, which goes when the client closes the connection
 //
@@ -76,6 +77,7 @@ type Admin interface {
 	Partitions(ctx context.Context, instance, table string) ([]instances.Partition, error)
 	Split(ctx context.Context, instance, table, at string) error
 	Merge(ctx context.Context, instance, table, at string) error
+	Streams(ctx context.Context, instance, table string) (*instances.Streams, error)
 	Checkpoint(ctx context.Context) (*instances.Checkpoint, error)
 	Close() error
 }
@@ -268,6 +270,10 @@ func newMux(home Admin) *http.ServeMux {
 	handle("DELETE /partitions", func(r *http.Request) (any, error) {
 		q := r.URL.Query()
 		return nil, home.Merge(r.Context(), q.Get("instance"), q.Get("table"), q.Get("at"))
+	})
+	handle("GET /streams", func(r *http.Request) (any, error) {
+		q := r.URL.Query()
+		return home.Streams(r.Context(), q.Get("instance"), q.Get("table"))
 	})
 	handle("GET /report", func(r *http.Request) (any, error) {
 		q := r.URL.Query()

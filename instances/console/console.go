@@ -45,7 +45,7 @@ const (
 // allowed are the operations of the administration port that a page may ask for. Keys of instances, and
 // what deletes a table or an instance, are for the shell.
 var allowed = []string{
-	"GET /instances", "GET /figures", "GET /tables", "GET /table", "GET /files", "GET /partitions", "GET /report", "POST /rows",
+	"GET /instances", "GET /figures", "GET /tables", "GET /table", "GET /files", "GET /partitions", "GET /streams", "GET /report", "POST /rows",
 	"POST /change", "POST /compact", "PATCH /table", "POST /partitions", "DELETE /partitions",
 }
 

@@ -99,6 +99,9 @@ func (f *Feed) Event(store ots.InstanceType, e flagstone.Event) {
 		Made: e.Made, Reason: e.Reason, Level: e.Level, Output: e.Output, Files: e.Files, Moved: e.Moved, Input: e.Input,
 		Written: e.Written, Dropped: e.Dropped, Took: e.Took.Seconds(), Cancelled: e.Cancelled,
 	}
+	if !strings.Contains(e.Table, "/") {
+		shown.Table = "" // the store's own, in which it keeps tunnels
+	}
 	if e.Err != nil {
 		shown.Error = shortText(e.Err.Error())
 	}

@@ -17,12 +17,17 @@ func TestJobsRunUntilTheyEnd(t *testing.T) {
 	f.Event(ots.HighPerformance, flagstone.Event{Kind: flagstone.EventFlush, Job: 7, Begun: true, Table: "i/t", Input: 5})
 	f.Event(ots.Capacity, flagstone.Event{Kind: flagstone.EventCompaction, Job: 7, Begun: true, Reason: "level 0"})
 	f.Event(ots.Capacity, flagstone.Event{Kind: flagstone.EventLogSegment, Segment: 3})
-	if r := f.Recent(); len(r.Running) != 2 || len(r.Done) != 0 {
+	f.Event(ots.Capacity, flagstone.Event{Kind: flagstone.EventFlush, Job: 8, Begun: true, Table: ".tunnels"})
+	if r := f.Recent(); len(r.Running) != 3 || r.Running[1].Table != "" {
+		t.Errorf("the table of the tunnels is shown: %+v", r.Running)
+	}
+	f.Event(ots.Capacity, flagstone.Event{Kind: flagstone.EventFlush, Job: 8, Table: ".tunnels"})
+	if r := f.Recent(); len(r.Running) != 2 || len(r.Done) != 1 {
 		t.Errorf("two run: %+v", r)
 	}
 	f.Event(ots.Capacity, flagstone.Event{Kind: flagstone.EventCompaction, Job: 7, Took: time.Second, Err: errors.New("full")})
 	r := f.Recent()
-	if len(r.Running) != 1 || r.Running[0].Store != ots.HighPerformance || len(r.Done) != 1 || r.Done[0].Error != "full" || r.Done[0].Took != 1 {
+	if len(r.Running) != 1 || r.Running[0].Store != ots.HighPerformance || len(r.Done) != 2 || r.Done[1].Error != "full" || r.Done[1].Took != 1 {
 		t.Errorf("one runs: %+v", r)
 	}
 	for i := range uint64(2 * keptEvents) {

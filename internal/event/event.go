@@ -11,7 +11,7 @@ import (
 // Kind says what an event is about.
 type Kind string
 
-// The kinds. Flush, Compaction and Stall are jobs: each has a beginning and an end.
+// The kinds. All but LogSegment and Failure are jobs: each has a beginning and an end.
 const (
 	Flush      Kind = "flush"       // of memtables to table files
 	Compaction Kind = "compaction"  // of table files
@@ -19,6 +19,9 @@ const (
 	LogSegment Kind = "log segment" // the log goes on in another segment
 	Split      Kind = "split"       // of a partition
 	Merge      Kind = "merge"       // of two partitions
+	Load       Kind = "load"        // the files of a bulk load become part of a table
+	Ingest     Kind = "ingest"      // partitions of another store become part of a table
+	Detach     Kind = "detach"      // the rows of a partition are removed
 	Failure    Kind = "failure"     // of background work
 )
 
@@ -37,13 +40,13 @@ type Event struct {
 	Output     int      // to which it writes
 	Files      int      // how many it takes
 	Moved      bool     // the compaction moves a file unchanged
-	Input      int64    // bytes of memtables or of table files that it takes
+	Input      int64    // bytes of memtables, or of table files and value files that it takes
 	Segment    uint64
 
 	// At the end:
 	Written int64         // bytes of table and value files
 	Dropped uint64        // cells that a compaction left out
-	Took    time.Duration // of a split or merge, the time in which no write was ordered
+	Took    time.Duration
 	Err     error
 }
 

@@ -10,6 +10,7 @@ import (
 	"fmt"
 
 	"github.com/flagstone-db/flagstone/internal/commit"
+	"github.com/flagstone-db/flagstone/internal/event"
 	"github.com/flagstone-db/flagstone/internal/scan"
 	"github.com/flagstone-db/flagstone/internal/table"
 	"github.com/flagstone-db/flagstone/internal/upkeep"
@@ -60,7 +61,9 @@ type Installer struct {
 // the files are installed and will become visible. After other errors the files are deleted, unless the
 // manifest may name them.
 func (in *Installer) Install(ctx context.Context, t *table.Table, load *partition.Load) error {
+	job := in.Trees.Events.Begin(event.Event{Kind: event.Load, Table: t.ID, Files: len(load.Files), Input: load.Size()})
 	named, err := in.hold(ctx, t, load)
+	job.End(err)
 	if err == nil || named {
 		return err
 	}

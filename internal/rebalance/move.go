@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/flagstone-db/flagstone/internal/commit"
+	"github.com/flagstone-db/flagstone/internal/event"
 	"github.com/flagstone-db/flagstone/internal/table"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/partition"
@@ -87,7 +88,8 @@ func (r *Rebalancer) Detach(ctx context.Context, t *table.Table, id uint64, reas
 }
 
 func (r *Rebalancer) detach(ctx context.Context, t *table.Table, c *manifest.ServiceChange) error {
-	return r.Env.Change(ctx, func() error {
+	job := r.Trees.Events.Begin(event.Event{Kind: event.Detach, Table: t.ID, Partitions: []uint64{c.Partition}})
+	err := r.Env.Change(ctx, func() error {
 		tree, err := find(t, c.Partition)
 		if err != nil {
 			return err
@@ -111,6 +113,8 @@ func (r *Rebalancer) detach(ctx context.Context, t *table.Table, c *manifest.Ser
 		}
 		return err
 	})
+	job.End(err)
+	return err
 }
 
 // detached is the partition without rows that takes the place of another one.

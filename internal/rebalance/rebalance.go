@@ -142,18 +142,27 @@ func (r *Rebalancer) split(ctx context.Context, t *table.Table, at []byte, asked
 		if err := t.Writable(tree); err != nil {
 			return err
 		}
-		return r.rebalance(t, []*partition.Tree{tree}, func(old []*manifest.Partition, id, _ uint64) []*manifest.Partition {
+		job := r.begin(event.Split, t, tree)
+		err := r.rebalance(t, job, []*partition.Tree{tree}, func(old []*manifest.Partition, id, _ uint64) []*manifest.Partition {
 			halves := old[0].Divide(at, id, id+1)
 			halves[1].Cut = asked
 			return halves
 		})
+		job.End(err)
+		return err
 	})
 }
 
 // mergeAttempts is how often a merge prepares two partitions that are written meanwhile.
 const mergeAttempts = 8
 
-func (r *Rebalancer) mergeAt(ctx context.Context, t *table.Table, at []byte, asked bool) error {
+func (r *Rebalancer) mergeAt(ctx context.Context, t *table.Table, at []byte, asked bool) (err error) {
+	var job *event.Job
+	defer func() {
+		if job != nil {
+			job.End(err)
+		}
+	}()
 	for range mergeAttempts {
 		if err := t.Gone(); err != nil {
 			return err
@@ -165,10 +174,13 @@ func (r *Rebalancer) mergeAt(ctx context.Context, t *table.Table, at []byte, ask
 		if err := cmp.Or(t.Writable(low), t.Writable(high)); err != nil {
 			return err
 		}
+		if job == nil {
+			job = r.begin(event.Merge, t, low, high)
+		}
 		if err := r.Env.Work(func() error { return r.prepare(ctx, low, high) }); err != nil {
 			return err
 		}
-		if err := r.Env.Change(ctx, func() error { return r.merge(t, at, asked) }); !errors.Is(err, ErrBusy) {
+		if err := r.Env.Change(ctx, func() error { return r.merge(t, job, at, asked) }); !errors.Is(err, ErrBusy) {
 			return err
 		}
 	}
@@ -198,7 +210,7 @@ func (r *Rebalancer) prepare(ctx context.Context, low, high *partition.Tree) err
 }
 
 // merge merges the partitions that meet at a key. It is ErrBusy if they are not ready.
-func (r *Rebalancer) merge(t *table.Table, at []byte, asked bool) error {
+func (r *Rebalancer) merge(t *table.Table, job *event.Job, at []byte, asked bool) error {
 	low, high := neighbours(t, at)
 	switch {
 	case high == nil, !asked && high.Meta().UserCut():
@@ -209,7 +221,7 @@ func (r *Rebalancer) merge(t *table.Table, at []byte, asked bool) error {
 	if err := cmp.Or(t.Writable(low), t.Writable(high)); err != nil {
 		return err
 	}
-	return r.rebalance(t, []*partition.Tree{low, high}, func(old []*manifest.Partition, id, _ uint64) []*manifest.Partition {
+	return r.rebalance(t, job, []*partition.Tree{low, high}, func(old []*manifest.Partition, id, _ uint64) []*manifest.Partition {
 		return []*manifest.Partition{manifest.Join(old[0], old[1], id)}
 	})
 }
@@ -231,14 +243,20 @@ type exchange struct {
 	pause time.Duration // in which no write was ordered
 }
 
-// rebalance splits or merges partitions. REQUIRES: no table is made, changed or dropped meanwhile.
-func (r *Rebalancer) rebalance(t *table.Table, old []*partition.Tree, divide divide) error {
+// begin hands over the beginning of a job on partitions.
+func (r *Rebalancer) begin(kind event.Kind, t *table.Table, trees ...*partition.Tree) *event.Job {
+	return r.Trees.Events.Begin(event.Event{Kind: kind, Table: t.ID, Partitions: ids(trees)})
+}
+
+// rebalance splits or merges partitions, and notes in the job what it made. REQUIRES: no table is made, changed or dropped meanwhile.
+func (r *Rebalancer) rebalance(t *table.Table, job *event.Job, old []*partition.Tree, divide divide) error {
 	x := exchange{table: t, old: old, divide: divide, begin: func() {}}
 	for _, tree := range old {
 		x.since = max(x.since, tree.Since())
 	}
 	err := r.replace(&x)
 	if err == nil {
+		job.Partitions, job.Made = ids(old), ids(x.made)
 		r.note(t, old, x.made, x.pause)
 	}
 	return err
@@ -278,9 +296,9 @@ func (r *Rebalancer) replace(x *exchange) error {
 
 // note counts and logs a split or a merge.
 func (r *Rebalancer) note(t *table.Table, old, made []*partition.Tree, pause time.Duration) {
-	what, kind, count := "partitions merged", event.Merge, &r.merges
+	what, count := "partitions merged", &r.merges
 	if len(made) > len(old) {
-		what, kind, count = "partition split", event.Split, &r.splits
+		what, count = "partition split", &r.splits
 	}
 	count.Add(1)
 	r.pause.Store(max(r.pause.Load(), int64(pause)))
@@ -290,7 +308,6 @@ func (r *Rebalancer) note(t *table.Table, old, made []*partition.Tree, pause tim
 	}
 	at, _ := pair[1].Bounds()
 	r.Logger.Info(what, "table", t.Name, "old", ids(old), "new", ids(made), "at", readable(t, at), "pause", pause)
-	r.Trees.Events.Note(event.Event{Kind: kind, Table: t.ID, Partitions: ids(old), Made: ids(made), Took: pause})
 }
 
 // level raises the sequence numbers up to which the partitions' files are complete to the same one: the log

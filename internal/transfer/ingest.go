@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/flagstone-db/flagstone/internal/commit"
+	"github.com/flagstone-db/flagstone/internal/event"
 	"github.com/flagstone-db/flagstone/internal/rebalance"
 	"github.com/flagstone-db/flagstone/internal/storeclock"
 	"github.com/flagstone-db/flagstone/internal/table"
@@ -81,6 +82,24 @@ func (m *Mover) Timely(f *manifest.Fragment, wall int64) error {
 // table must not exist, or have the range detached. made is the time of a new table, and now the time by which
 // data is expired, in milliseconds. Errors match ErrRefused; then nothing was changed.
 func (m *Mover) Ingest(ctx context.Context, f *manifest.Fragment, made, now int64) error {
+	load := partition.Load{Files: f.Files(), Values: f.Values}
+	job := m.Trees.Events.Begin(event.Event{Kind: event.Ingest, Table: m.idOf(f), Files: len(load.Files), Input: load.Size()})
+	err := m.ingest(ctx, f, made, now)
+	job.Table = m.idOf(f)
+	job.End(err)
+	return err
+}
+
+// idOf is the id of the table to which a fragment goes, 0 if there is none.
+func (m *Mover) idOf(f *manifest.Fragment) uint64 {
+	if t, err := m.Env.Find(f.Table.Name); err == nil && t != nil {
+		return t.ID
+	}
+	return 0
+}
+
+// ingest is Ingest without its events.
+func (m *Mover) ingest(ctx context.Context, f *manifest.Fragment, made, now int64) error {
 	return m.Env.Work(func() error {
 		files, err := m.prepare(ctx, f, now)
 		if err != nil {

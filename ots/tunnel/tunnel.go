@@ -336,6 +336,7 @@ type Description struct {
 // ChannelDescription is the state of a channel. Status is WAIT, OPEN, CLOSING or TERMINATED.
 type ChannelDescription struct {
 	ID, Status, Client string
+	At                 Position // up to where it was consumed, by its latest checkpoint
 }
 
 // Describe returns the state of the tunnel, its channels ascending by id.
@@ -352,7 +353,7 @@ func (t *Tunnel) Describe(ctx context.Context) (*Description, error) {
 	d.Spec.Expired = t.expired
 	for _, id := range slices.Sorted(maps.Keys(t.channels)) {
 		ch := t.channels[id]
-		c := ChannelDescription{ID: id, Status: "OPEN", Client: ch.client}
+		c := ChannelDescription{ID: id, Status: "OPEN", Client: ch.client, At: ch.At}
 		switch {
 		case ch.Done:
 			c.Status, c.Client = "TERMINATED", ""

@@ -18,9 +18,9 @@ func newJobs() *jobs {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "flagstone_store_" + name, Help: help}, append([]string{"store", "kind"}, labels...))
 	}
 	return &jobs{
-		ended: counter("jobs_total", "Flushes, compactions, stalls of writers, splits and merges of partitions that ended, by reason and by how: done, cancelled or failed.",
+		ended: counter("jobs_total", "Flushes, compactions, stalls of writers, splits and merges of partitions, loads and moves that ended, by reason and by how: done, cancelled or failed.",
 			"reason", "end"),
-		seconds: counter("job_seconds_total", "Time that they took, side by side; of splits and merges that in which writes waited.", "reason"),
+		seconds: counter("job_seconds_total", "Time that they took, side by side.", "reason"),
 		input:   counter("job_input_bytes_total", "Bytes of the memtables or table files that flushes and compactions took.", "reason"),
 		written: counter("job_written_bytes_total", "Bytes of the files that flushes and compactions wrote.", "reason"),
 		failures: prometheus.NewCounterVec(prometheus.CounterOpts{

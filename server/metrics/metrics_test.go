@@ -147,13 +147,13 @@ func TestJobsAreCountedByReasonAndEnd(t *testing.T) {
 		m.Event(ots.Capacity, e)
 	}
 	err := testutil.GatherAndCompare(m.Gatherer(), strings.NewReader(`
-		# HELP flagstone_store_jobs_total Flushes, compactions, stalls of writers, splits and merges of partitions that ended, by reason and by how: done, cancelled or failed.
+		# HELP flagstone_store_jobs_total Flushes, compactions, stalls of writers, splits and merges of partitions, loads and moves that ended, by reason and by how: done, cancelled or failed.
 		# TYPE flagstone_store_jobs_total counter
 		flagstone_store_jobs_total{end="cancelled",kind="compaction",reason="size",store="capacity"} 1
 		flagstone_store_jobs_total{end="done",kind="compaction",reason="reads",store="capacity"} 2
 		flagstone_store_jobs_total{end="done",kind="split",reason="",store="capacity"} 1
 		flagstone_store_jobs_total{end="failed",kind="flush",reason="",store="capacity"} 1
-		# HELP flagstone_store_job_seconds_total Time that they took, side by side; of splits and merges that in which writes waited.
+		# HELP flagstone_store_job_seconds_total Time that they took, side by side.
 		# TYPE flagstone_store_job_seconds_total counter
 		flagstone_store_job_seconds_total{kind="compaction",reason="reads",store="capacity"} 3
 		flagstone_store_job_seconds_total{kind="compaction",reason="size",store="capacity"} 1

@@ -81,18 +81,23 @@ export function chart(title, lines, format) {
   const figure = h('figure', {}, h('figcaption', {}, title));
   const colors = ['--accent', '--second', '--third'];
   const axis = { stroke: () => resolved('--soft'), grid: { stroke: () => resolved('--edge'), width: 1 }, ticks: { show: false }, font: '11px system-ui' };
-  let plot;
+  let plot, drawnIn; // a color of the theme, since the legend keeps those that it began with
   const draw = () => {
     const data = [times(), ...lines.map(([, values]) => values())];
     if (!figure.isConnected || data[0].length === 0) return;
     const width = figure.clientWidth - 18;
+    if (plot && drawnIn !== resolved('--accent')) {
+      plot.destroy();
+      plot = undefined;
+    }
     if (plot) {
       if (plot.width !== width) plot.setSize({ width, height: 170 });
       plot.setData(data);
       return;
     }
+    drawnIn = resolved('--accent');
     plot = new uPlot({
-      width, height: 170, padding: [8, 8, 0, 0],
+      width, height: 170, padding: [8, 22, 0, 0],
       scales: { x: { range: (u, min, max) => [max - step / 1000 * kept, max] }, y: { range: (u, min, max) => [0, Math.max(max || 0, 1) * 1.1] } },
       axes: [axis, { ...axis, size: 62, values: (u, splits) => splits.map(format) }],
       series: [{}, ...lines.map(([label], i) => ({ label, stroke: () => resolved(colors[i]), width: 2, points: { show: false }, value: (u, v) => v == null ? '-' : format(v) }))],

@@ -6,7 +6,7 @@ const lane = 18, gap = 26, left = 70, wide = 1000; // of the picture, in its own
 
 export function files({ main, signal, instance, name, at }) {
   const full = `${instance}/${name}`;
-  const facts = h('div'), tree = h('div'), running = h('div'), list = h('div'), said = saying();
+  const facts = h('div'), tree = h('div', { class: 'wide', tabindex: 0, role: 'region', 'aria-label': 'Levels' }), running = h('div'), list = h('div'), said = saying();
   const frames = []; // {now_millis, files, running} of a recording
   let recording = false, replaying = false;
   const record = h('button', { type: 'button', 'aria-pressed': 'false' }, 'Record');

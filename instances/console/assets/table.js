@@ -5,8 +5,9 @@ import { heat } from './heat.js';
 import { files } from './files.js';
 import { rows } from './rows.js';
 import { design } from './design.js';
+import { stream } from './stream.js';
 
-const tabs = { load: ['Load', load], heat: ['Heat map', heat], files: ['Files', files], rows: ['Rows', rows], key: ['Key', design], options: ['Options', options] };
+const tabs = { load: ['Load', load], heat: ['Heat map', heat], files: ['Files', files], rows: ['Rows', rows], stream: ['Stream', stream], key: ['Key', design], options: ['Options', options] };
 
 export function tablePage({ main, signal, parts: [instance, name, tab = 'load'] }) {
   main.append(h('h1', {}, `${instance}/${name}`), h('nav', { class: 'tabs', 'aria-label': 'Of this table' }, Object.entries(tabs).map(([key, [title]]) =>

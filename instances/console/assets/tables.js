@@ -22,7 +22,7 @@ export function tables({ main, signal, parts: [only] }) {
       ['key', t => t.key.map(k => `${k.name} ${k.type}`).join(', ')], [sorted('size'), t => bytes(t.bytes), true], [sorted('partitions'), t => t.partitions, true],
       [sorted('gets/s'), t => count(t.gets.rate), true], ['p50', t => duration(t.gets.p50), true], ['p99', t => duration(t.gets.p99), true],
       [sorted('updates/s'), t => count(t.updates.rate), true], ['p50', t => duration(t.updates.p50), true], ['p99', t => duration(t.updates.p99), true],
-      ['versions', t => t.max_versions, true], ['time to live', t => ttl(t.time_to_live)], ['stream', t => t.stream_hours ? `${t.stream_hours} h` : 'none'],
+      ['versions', t => t.max_versions, true], ['time to live', t => ttl(t.time_to_live)], ['stream', t => t.stream_hours ? h('a', { href: link('table', t.instance, t.name, 'stream') }, `${t.stream_hours} h`) : 'none'],
     ], items, known.length ? 'No name has this text.' : 'There are no tables yet.'));
   };
   filter.addEventListener('input', show);

@@ -27,6 +27,7 @@ var pages = []struct{ name, at, text string }{
 	{"heat", "#/table/demo/orders/heat", "hot"},
 	{"files", "#/table/demo/orders/files", "runs that a get may look into"},
 	{"rows", "#/table/demo/orders/rows", "50 rows, and there are more"},
+	{"stream", "#/table/demo/orders/stream", "BaseData_0000"},
 	{"key", "#/table/demo/orders/key", "Size by partition key"},
 	{"options", "#/table/demo/orders/options", "Max Version Offset"},
 }
@@ -193,6 +194,9 @@ func TestEveryControlDoesWhatItSays(t *testing.T) {
 	b.until("document.querySelectorAll('dialog tbody tr').length === 1")
 	b.click("Close")
 
+	b.click("Stream")
+	b.see("mirror")
+	b.see("BaseData_0000")
 	b.click("Options")
 	b.until("document.querySelector('[name=max_versions]').value === '3'")
 	b.fill("max_versions", "9")

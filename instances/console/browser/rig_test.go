@@ -27,6 +27,8 @@ import (
 	"github.com/flagstone-db/flagstone/instances"
 	"github.com/flagstone-db/flagstone/instances/admin"
 	"github.com/flagstone-db/flagstone/instances/console"
+	"github.com/flagstone-db/flagstone/ots"
+	"github.com/flagstone-db/flagstone/ots/tunnel"
 	"github.com/flagstone-db/flagstone/row"
 )
 
@@ -73,8 +75,11 @@ func serve(t *testing.T) *rig {
 	}
 	must(home.CreateTable(ctx, "demo", &instances.NewTable{
 		Name: "orders", Key: []instances.KeyColumn{{Name: "customer", Type: "string"}, {Name: "n", Type: "integer"}},
-		TableChange: instances.TableChange{MaxVersions: new(int32(3))},
+		TableChange: instances.TableChange{MaxVersions: new(int32(3)), StreamHours: new(int32(24))},
 	}))
+	engine, instance, _ := home.Service("demo")
+	_, err = engine.CreateTunnel(ctx, instance, &ots.CreateTunnelRequest{Table: "orders", Name: "mirror", Type: tunnel.BaseAndStream})
+	must(err)
 	must(home.CreateTable(ctx, "demo", &instances.NewTable{Name: "odd", Key: []instances.KeyColumn{{Name: "k", Type: "string"}}}))
 	put := func(table string, key []string, cells ...instances.Cell) {
 		_, err := home.Change(ctx, "demo", &instances.Change{Table: table, Kind: "put", Key: key, Set: cells})

@@ -1,0 +1,33 @@
+// The stream of changes of a table, and the tunnels that read the table.
+import { ask, h, live, moment, set, table, tiles } from './lib.js';
+
+// place is up to where a channel was consumed.
+function place(channel, now) {
+  if (channel.status === 'TERMINATED') return 'the end';
+  if (channel.key != null) return `the key ${channel.key === '' ? '""' : channel.key}`;
+  return channel.millis ? `${moment(channel.millis)} (${Math.max(0, Math.round((now - channel.millis) / 1000))} s ago)` : 'the begin';
+}
+
+export function stream({ main, signal, at }) {
+  const facts = h('div'), shards = h('div'), tunnels = h('div');
+  main.append(h('h2', {}, 'Stream'), facts, shards, h('h2', {}, 'Tunnels'),
+    h('p', { class: 'soft' }, 'A tunnel keeps its place in the server. A reader with an iterator (GetStreamRecord) keeps its place itself, and is not shown.'), tunnels);
+  live(signal, 5000, async () => {
+    const found = await ask('GET streams', at), now = Date.now();
+    if (found.stream == null) {
+      set(facts, h('p', { class: 'soft' }, 'The table has no stream. Options can give it one.'));
+      set(shards);
+    } else {
+      const { hours, created_millis: made, shards: list, id } = found.stream;
+      set(facts, tiles([['records are kept for', `${hours} h`], ['since', moment(made)], ['shards', list.length], ['of these ended', list.filter(s => s.ended).length]]), h('p', { class: 'soft' }, 'Its id is ', h('code', {}, id), '.'));
+      set(shards, table('Shards', [
+        ['shard', s => h('code', {}, s.id)], ['came from', s => s.parents.map(p => h('div', {}, h('code', {}, p)))], ['state', s => s.ended ? 'ended by a split or merge' : 'takes changes'],
+      ], list, 'All shards have expired.'));
+    }
+    set(tunnels, found.tunnels.length ? found.tunnels.flatMap(t => [h('h3', {}, t.name), tiles([
+      ['type', t.type], ['rows of the table', t.type === 'Stream' ? 'not read' : t.base_done ? 'all read' : 'being read'], ['made', moment(t.created_millis)],
+    ]), h('p', { class: 'soft' }, 'Its id is ', h('code', {}, t.id), '.'), t.expired ? h('p', { class: 'bad' }, `It cannot be read any more: ${t.expired}`) : '', table(`Channels of ${t.name}`, [
+      ['channel', c => h('code', {}, c.id)], ['state', c => c.status], ['consumed up to', c => place(c, now)], ['client', c => c.client ? h('code', {}, c.client) : 'none'],
+    ], t.channels, 'It has no channels.')]) : h('p', { class: 'soft' }, 'The table has no tunnels.'));
+  });
+}

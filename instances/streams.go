@@ -1,0 +1,127 @@
+package instances
+
+import (
+	"context"
+
+	"github.com/flagstone-db/flagstone"
+	"github.com/flagstone-db/flagstone/ots"
+	"github.com/flagstone-db/flagstone/ots/tunnel"
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// Streams describes the change stream of a table, and the tunnels that read the table. A reader without a tunnel
+// keeps its place itself, in an iterator, so the server does not know it.
+type Streams struct {
+	Stream  *Stream  `json:"stream"` // null: the table has none
+	Tunnels []Tunnel `json:"tunnels"`
+}
+
+// Stream is a change stream.
+type Stream struct {
+	ID            string  `json:"id"`
+	Hours         int32   `json:"hours"` // how long a record is kept
+	CreatedMillis int64   `json:"created_millis"`
+	Shards        []Shard `json:"shards"` // parents before children
+}
+
+// Shard is a shard of a stream.
+type Shard struct {
+	ID      string   `json:"id"`
+	Parents []string `json:"parents"`
+	Ended   bool     `json:"ended"` // a shard of Shards came from it
+}
+
+// Tunnel is a data tunnel with its channels.
+type Tunnel struct {
+	ID            string    `json:"id"`
+	Name          string    `json:"name"`
+	Type          string    `json:"type"`
+	CreatedMillis int64     `json:"created_millis"`
+	BaseDone      bool      `json:"base_done"`         // it delivers no rows of the table any more
+	Expired       string    `json:"expired,omitempty"` // why it cannot be read any more
+	Channels      []Channel `json:"channels"`
+}
+
+// Channel is a channel of a tunnel, with its latest checkpoint.
+type Channel struct {
+	ID     string `json:"id"`
+	Status string `json:"status"` // WAIT: no client has it; OPEN, CLOSING or TERMINATED: it was consumed to its end
+	Client string `json:"client,omitempty"`
+	// Key is the partition key of the next row of a channel of rows; null at the begin, or of a channel of changes.
+	Key *string `json:"key"`
+	// Millis is the time up to which the changes of a channel of changes were consumed; 0 if nothing was.
+	Millis int64 `json:"millis,omitempty"`
+}
+
+// Streams describes the stream and the tunnels of a table. Errors match ErrNotFound or ErrRefused, or are those of
+// the store.
+func (h *Home) Streams(ctx context.Context, instance, table string) (*Streams, error) {
+	engine, name, err := h.service(instance)
+	if err != nil {
+		return nil, err
+	}
+	t, err := engine.Table(name, table)
+	if err != nil {
+		return nil, missing(err, instance, table)
+	}
+	s := &Streams{Tunnels: []Tunnel{}}
+	if s.Stream, err = streamOf(ctx, engine, name, table); err != nil {
+		return nil, refusal(err, instance, table)
+	}
+	list, err := engine.ListTunnel(ctx, name, table)
+	if err != nil {
+		return nil, refusal(err, instance, table)
+	}
+	for _, i := range list {
+		d, err := engine.DescribeTunnel(ctx, name, ots.TunnelRef{Table: table, Name: i.Name, ID: i.ID})
+		if err != nil {
+			return nil, refusal(err, instance, table)
+		}
+		s.Tunnels = append(s.Tunnels, tunnelOf(d, t))
+	}
+	return s, nil
+}
+
+func streamOf(ctx context.Context, engine *ots.Engine, instance, table string) (*Stream, error) {
+	list, err := engine.ListStream(ctx, instance, table)
+	if err != nil || len(list) == 0 {
+		return nil, err
+	}
+	d, err := engine.DescribeStream(ctx, instance, &ots.DescribeStreamRequest{StreamID: list[0].StreamID})
+	if err != nil {
+		return nil, err
+	}
+	s := &Stream{ID: d.StreamID, Hours: d.ExpirationHours, CreatedMillis: d.CreatedMicros / 1000, Shards: []Shard{}}
+	ended := map[string]bool{}
+	for _, from := range d.Shards {
+		shard := Shard{ID: from.ID, Parents: []string{}}
+		for _, parent := range []string{from.Parent, from.ParentSibling} {
+			if parent != "" {
+				shard.Parents, ended[parent] = append(shard.Parents, parent), true
+			}
+		}
+		s.Shards = append(s.Shards, shard)
+	}
+	for i := range s.Shards {
+		s.Shards[i].Ended = ended[s.Shards[i].ID]
+	}
+	return s, nil
+}
+
+func tunnelOf(d *ots.TunnelDescription, t *flagstone.Table) Tunnel {
+	shown := Tunnel{
+		ID: d.ID, Name: d.Name, Type: d.Type.String(), CreatedMillis: d.CreatedMicros / 1000,
+		BaseDone: d.BaseDone, Expired: d.Expired, Channels: []Channel{},
+	}
+	for _, c := range d.Channels {
+		channel := Channel{ID: c.ID, Status: c.Status, Client: c.Client}
+		if tunnel.IsBase(c.ID) {
+			next, _ := row.PartitionValueAt(c.At.Key, len(t.Info().Key))
+			channel.Key = keyText(next)
+		} else {
+			channel.Millis = c.At.AsOf / 1000
+		}
+		shown.Channels = append(shown.Channels, channel)
+	}
+	return shown
+}
