@@ -4,7 +4,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 
-.PHONY: build test race fuzz bench ci
+.PHONY: build test race fuzz bench ci release
 
 build:
 	go build ./...
@@ -23,3 +23,6 @@ bench:
 
 ci:
 	.ci/run
+
+release:
+	go run -C tools ./release -out ../dist

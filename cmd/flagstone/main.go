@@ -19,6 +19,8 @@
 //	flagstone restore   makes a store of a backup
 //	flagstone bench     puts load on a store or an endpoint
 //	flagstone advise    finds problems of a table's primary key
+//	flagstone health    says whether a server is ready
+//	flagstone man       prints the manual page
 //	flagstone version   prints the version of this binary
 package main
 
@@ -70,6 +72,8 @@ type commands struct {
 	Bench      benchCommand              `cmd:"" help:"Put load on a store or an endpoint, and print rates and latencies: YCSB, or single operations."`
 	Advise     adviseCommand             `cmd:"" help:"Say whether a table's partition key concentrates size or load, and what would even it out."`
 	Completion kongcompletion.Completion `cmd:"" help:"Print what makes a shell complete command lines of flagstone."`
+	Health     healthCommand             `cmd:"" help:"Say whether a server that has --metrics-addr is ready. Exits with 1 if it is not."`
+	Man        manCommand                `cmd:"" help:"Print the manual page."`
 	Version    versionCommand            `cmd:"" help:"Print the version."`
 
 	ShowVersion kong.VersionFlag `name:"version" help:"Print the version and exit."`
