@@ -44,8 +44,8 @@ type Event struct {
 	Segment    uint64
 
 	// At the end:
-	Written int64         // bytes of table and value files
-	Dropped uint64        // cells that a compaction left out
+	Written int64  // bytes of table and value files
+	Dropped uint64 // cells that a compaction left out
 	Took    time.Duration
 	Err     error
 }
