@@ -87,6 +87,7 @@ func TestAListingThatIsWrongOrEndlessIsRefused(t *testing.T) {
 		answer     func() string
 	}{
 		{"names elsewhere", "does not begin so", func() string { return page("", "other/plans/x") }},
+		{"a long name", "longer than names", func() string { return page("", "some/where/plans/"+strings.Repeat("x", maxName)) }},
 		{"other names", "does not begin so", func() string { return page("", "some/where/objects/x") }},
 		{"the same page for ever", "must ascend", func() string { return page("more", "some/where/plans/a", "some/where/plans/b") }},
 		{"names for ever", "more than 10 names", func() string { return page("more", fmt.Sprintf("some/where/plans/%09d", n.Add(1))) }},
