@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -105,15 +106,31 @@ func checkMarker(ctx context.Context, repo Repository, sealer Sealer) error {
 	return fmt.Errorf("%w: it is encrypted for other recipients; name the same ones, or create another repository", ErrNotRepository)
 }
 
+// errFound ends a listing.
+var errFound = errors.New("found")
+
 // firstObject returns the name of an object, "" if there is none. What a Put that was killed has left does not count.
 func firstObject(ctx context.Context, repo Repository) (found string, err error) {
 	err = repo.List(ctx, "", func(name string, _ int64) error {
-		if found == "" && !strings.HasPrefix(name, partialPrefix) {
-			found = name
+		if strings.HasPrefix(name, partialPrefix) {
+			return nil
 		}
-		return nil
+		found = name
+		return errFound
 	})
-	return found, err
+	if errors.Is(err, errFound) {
+		return found, nil
+	}
+	return "", err
+}
+
+// CheckMarker returns an error if Create would refuse the repository for what its marker says. A repository that does not
+// exist yet is none. It spares the caller work that a Create would throw away.
+func CheckMarker(ctx context.Context, repo Repository, sealer Sealer) error {
+	if err := checkMarker(ctx, repo, sealer); !isMissing(err) {
+		return err
+	}
+	return nil
 }
 
 func readMarker(ctx context.Context, repo Repository) (kind string, err error) {

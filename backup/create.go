@@ -69,15 +69,18 @@ func Create(ctx context.Context, repo Repository, fsys vfs.FS, dir string, opts 
 	if err := c.notice.put(ctx); err != nil {
 		return Info{}, err
 	}
-	err = c.create(ctx)
-	// Without the notice, a prune need not wait. ctx may have ended.
-	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endPatience)
-	defer cancel()
+	end := ctx
+	if err = c.create(ctx); err != nil {
+		var cancel context.CancelFunc // ctx may have ended
+		end, cancel = context.WithTimeout(context.WithoutCancel(ctx), endPatience)
+		defer cancel()
+	}
 	if c.unsettled { // the put of the description has failed, and may still be carried out: see doc.go
 		if failed := putEmpty(end, repo, abandonedPrefix+c.d.name); failed != nil {
 			return Info{}, errors.Join(err, failed) // the notice stays
 		}
 	}
+	// Without the notice, a prune need not wait.
 	if err = errors.Join(err, c.notice.remove(end)); err != nil {
 		return Info{}, err
 	}
@@ -97,7 +100,7 @@ type creator struct {
 	notice  notice
 	d       *description
 	done    Progress
-	// unsettled is set if the description may come to be there, or not.
+	// unsettled is set if the put of the description has failed, and may still be carried out.
 	unsettled bool
 }
 
@@ -276,21 +279,13 @@ func (c *creator) publish(ctx context.Context) error {
 	if err := c.notice.check(ctx); err != nil { // spares what follows; the second look decides
 		return err
 	}
+	wrote := false // what is not written as a whole is not put
 	err = c.repo.Put(ctx, backupsPrefix+c.d.name, func(w io.Writer) error {
-		if c.opts.Sealer == nil {
-			_, err := w.Write(content)
-			return err
-		}
-		sealed, err := c.opts.Sealer.Seal(w)
-		if err == nil {
-			_, err = sealed.Write(content)
-		}
-		if err == nil {
-			err = sealed.Close()
-		}
+		err := writeSealed(w, c.opts.Sealer, content)
+		wrote = err == nil
 		return err
 	})
-	c.unsettled = err != nil
+	c.unsettled = err != nil && wrote && !errors.Is(err, errNotPut)
 	if err == nil {
 		err = c.notice.check(ctx)
 	}

@@ -66,15 +66,22 @@
 //
 // # Over a network
 //
-// A request whose answer does not come may be carried out later, and one that is sent again may be carried out twice.
-// No proof above needs that a call that failed had no effect, but for three:
+// A request whose answer does not come may be carried out later, and one that is sent again may be carried out twice. So
+// a name that was deleted can come back: its put was sent twice, and the first one is carried out after the delete. The
+// proofs above hold if a server is done with a request before a create or prune that follows it by minutes deletes what
+// it put. S3 refuses requests that are older than 15 minutes. What is left of each kind of request:
 //
-//   - The put of a description. A create whose put fails puts its own name below abandoned, before it deletes its
-//     notice. If that fails, too, the notice stays, and a prune settles it.
-//   - The delete of an object. The prune that fails leaves its plan, so no create uses the object. A later prune deletes
-//     that plan only after it has itself deleted all that the plan names, and names never come back.
-//   - The put of a description that was sent twice. If the second one succeeds, and the first one is carried out after
-//     a prune has deleted the backup, the description is there again, without its objects. This needs time: a server
-//     must be done with a request before a newer backup has been made and an older one pruned. S3 refuses requests that
-//     are older than 15 minutes.
+//   - The put of a description that fails. The create puts its own name below abandoned, before it deletes its notice.
+//     If that fails, too, the notice stays, and a prune settles it.
+//   - The put of a description that was sent twice. If one is carried out after a prune has deleted the backup, the
+//     description is there again, without its objects: verify names them.
+//   - The put of an object that comes back takes space until a prune deletes it. A create may use it: it is whole.
+//   - The put of a notice, a doubt or a plan that comes back delays prunes, until it is as old as that of a dead process
+//     (notices and doubts), or another prune deletes it (plans).
+//   - The delete of an object that fails. The prune leaves its plan, so no create uses the object. A later prune deletes
+//     that plan only after it has itself deleted all that the plan names. A delete that was sent twice, and is carried
+//     out late, finds nothing, unless the object has come back as above.
+//   - The marker is put without a condition. Of two first creates with different settings the last put holds, also one
+//     that is carried out late. A create compares the marker before it puts its description; the other kind is refused
+//     from then on, and its objects stay.
 package backup

@@ -74,11 +74,11 @@ func (r *Folder) Put(ctx context.Context, name string, write func(io.Writer) err
 			return err
 		}
 	}
-	if err := r.write(temp, write); err != nil {
-		return errors.Join(err, ignoreMissing(r.fs.Remove(temp)))
+	if err := r.write(temp, write); err != nil { // also a disk that is full
+		return errors.Join(fmt.Errorf("%w: %w", errNotPut, err), ignoreMissing(r.fs.Remove(temp)))
 	}
 	if err := ctx.Err(); err != nil {
-		return errors.Join(err, r.fs.Remove(temp))
+		return errors.Join(fmt.Errorf("%w: %w", errNotPut, err), r.fs.Remove(temp))
 	}
 	if err := r.fs.Rename(temp, file); isMissing(err) {
 		return fmt.Errorf("backup: a prune has taken this put for abandoned: %w", err)

@@ -233,9 +233,11 @@ func TestARepositoryIsOfOneKind(t *testing.T) {
 	r.ok(create("/plain", nil))
 	r.ok(create("/sealed", &testCipher{1}))
 	r.ok(create("/sealed", &testCipher{1}))
+	check := func(repo string, sealer Sealer) error { return CheckMarker(r.ctx, NewFolder(r.fs, repo), sealer) }
+	r.ok(errors.Join(check("/nowhere", nil), check("/plain", nil), check("/sealed", &testCipher{1})))
 	for what, err := range map[string]error{
 		"sealed into plain": create("/plain", &testCipher{1}), "plain into sealed": create("/sealed", nil), "for others": create("/sealed", &testCipher{2}),
-		"into a store": create("/store", nil),
+		"into a store": create("/store", nil), "a look at sealed": check("/sealed", nil), "a look at plain": check("/plain", &testCipher{1}),
 	} {
 		if !errors.Is(err, ErrNotRepository) {
 			t.Errorf("%s: %v", what, err)

@@ -219,6 +219,63 @@ func TestADescriptionThatComesLateCountsOnlyWithItsObjects(t *testing.T) {
 }
 
 // TestTwoCreatesMakeARepository stops one at each of its calls, while the other runs.
+// full is a repository on a disk that is full from the put of a description on.
+type full struct {
+	Repository
+	is    bool
+	write bool // the error comes within write
+}
+
+func (f *full) Put(ctx context.Context, name string, write func(io.Writer) error) error {
+	f.is = f.is || strings.HasPrefix(name, backupsPrefix)
+	if !f.is {
+		return f.Repository.Put(ctx, name, write)
+	}
+	if f.write {
+		return errKilled
+	}
+	return errors.Join(write(io.Discard), errNotPut)
+}
+
+// TestAFullDiskLeavesNoNotice: no put can come late, so no prune need wait for this create.
+func TestAFullDiskLeavesNoNotice(t *testing.T) {
+	for _, within := range []bool{false, true} {
+		r := newRig(t, 1, nil)
+		r.write(10)
+		if _, err := r.create(&full{Repository: r.repo(), write: within}, r.checkpoint()); err == nil {
+			t.Fatal("a create succeeds on a full disk")
+		}
+		for _, prefix := range []string{unfinishedPrefix, abandonedPrefix, backupsPrefix} {
+			if left, err := names(r.ctx, r.repo(), prefix); err != nil || len(left) > 0 {
+				t.Errorf("below %s is %v, %v", prefix, left, err)
+			}
+		}
+	}
+}
+
+// blind is a repository that lists a description, and says that it is not there.
+type blind struct{ Repository }
+
+func (b blind) Get(ctx context.Context, name string) (io.ReadCloser, error) {
+	if strings.HasPrefix(name, backupsPrefix) {
+		return nil, fs.ErrNotExist
+	}
+	return b.Repository.Get(ctx, name)
+}
+
+func TestAPruneDeletesNothingIfADescriptionIsListedAndNotGiven(t *testing.T) {
+	r := newRig(t, 1, nil)
+	r.write(10)
+	r.backUp()
+	a, err := r.openArchive(blind{r.repo()})
+	r.ok(err)
+	r.clock.Advance(UnfinishedAfter + time.Second)
+	if _, err := a.Prune(r.ctx, PruneOptions{Keep: 1, Clock: r.clock}); err == nil || !strings.Contains(err.Error(), "gives it to no read") {
+		t.Errorf("%v", err)
+	}
+	r.verify(r.archive())
+}
+
 func TestTwoCreatesMakeARepository(t *testing.T) {
 	base := newRig(t, 1, nil)
 	dir := base.checkpoint()

@@ -41,6 +41,22 @@ func writeObject(w io.Writer, sealer Sealer, f *file, copy func(io.Writer) error
 	return err
 }
 
+// writeSealed writes content, which sealer encrypts if it is not nil.
+func writeSealed(w io.Writer, sealer Sealer, content []byte) error {
+	if sealer == nil {
+		_, err := w.Write(content)
+		return err
+	}
+	sealed, err := sealer.Seal(w)
+	if err == nil {
+		_, err = sealed.Write(content)
+	}
+	if err == nil {
+		err = sealed.Close()
+	}
+	return err
+}
+
 // header returns the header of a file's object.
 func header(f *file) []byte {
 	b := append(make([]byte, 0, headerSize), objectMagic...)

@@ -140,8 +140,15 @@ func (a *Archive) used(ctx context.Context, backups []string) (map[string]bool, 
 	used := map[string]bool{}
 	for _, name := range backups {
 		d, err := a.description(ctx, name)
-		if isMissing(err) {
-			continue // another prune has deleted it
+		if isMissing(err) { // another prune has deleted it, unless the repository is wrong
+			there, failed := exists(ctx, a.repo, backupsPrefix+name)
+			if failed != nil {
+				return nil, failed
+			}
+			if there {
+				return nil, fmt.Errorf("the repository lists %s%s, and gives it to no read: %s", backupsPrefix, name, err)
+			}
+			continue
 		}
 		if err != nil {
 			return nil, err

@@ -53,6 +53,9 @@ var (
 	ErrSource = errors.New("cannot be backed up")
 )
 
+// errNotPut is matched by errors of a Put that has had no effect, and will have none, though write has succeeded.
+var errNotPut = errors.New("nothing was put")
+
 // What a repository has, by the beginnings of names.
 const (
 	markerName       = "repository"

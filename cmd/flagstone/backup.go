@@ -94,17 +94,19 @@ type quietly struct {
 	Quiet bool `short:"q" help:"Show no progress."`
 }
 
+// progressEvery is how long the lines of progress are apart.
+const progressEvery = 5 * time.Second
+
 // progress returns a function that prints how far something has come, every few seconds.
 func (q *quietly) progress(c *output, what string) func(backup.Progress) {
-	const every = 5 * time.Second
 	begun := time.Now()
-	next := begun.Add(every)
+	next := begun.Add(progressEvery)
 	return func(done backup.Progress) {
 		now := time.Now()
 		if q.Quiet || now.Before(next) {
 			return
 		}
-		next = now.Add(every)
+		next = now.Add(progressEvery)
 		left := "?"
 		if done.Bytes > 0 {
 			rest := now.Sub(begun).Seconds() / float64(done.Bytes) * float64(done.AllBytes-done.Bytes)
@@ -147,6 +149,11 @@ func (b *backupCreateCommand) Run(ctx context.Context, c *output) error {
 	if _, isFolder := repo.(*backup.Folder); isFolder && liesWithin(b.Repository, b.Dir) {
 		return misuse("the repository %s lies in the store's folder; give a folder elsewhere, best on another disk", b.Repository)
 	}
+	if b.Digest { // which takes long; without it, Create looks first
+		if err := backup.CheckMarker(ctx, repo, sealer); err != nil {
+			return err
+		}
+	}
 	err = b.with(ctx, toChange, func(home admin.Admin) (err error) {
 		made, err := home.Checkpoint(ctx)
 		if err != nil {
@@ -158,7 +165,7 @@ func (b *backupCreateCommand) Run(ctx context.Context, c *output) error {
 			beside = append(beside, credentials)
 		}
 		if b.Digest {
-			file, err := b.digest(ctx, filepath.Join(b.Dir, made.Within))
+			file, err := b.digest(ctx, c, filepath.Join(b.Dir, made.Within))
 			if err != nil {
 				return err
 			}
@@ -180,9 +187,16 @@ func (b *backupCreateCommand) Run(ctx context.Context, c *output) error {
 }
 
 // digest makes the file of the digest of a checkpoint, in the checkpoint.
-func (b *backupCreateCommand) digest(ctx context.Context, checkpoint string) (file string, err error) {
+func (b *backupCreateCommand) digest(ctx context.Context, c *output, checkpoint string) (file string, err error) {
 	limiter := rate.NewLimiter(rate.Limit(b.Rate), int(b.Rate))
+	rows, read, next := 0, int64(0), time.Now().Add(progressEvery)
 	d, err := takeDigest(ctx, checkpoint, clock.System().NowMillis(), func(n int) error {
+		rows++
+		read += int64(n)
+		if now := time.Now(); !b.Quiet && now.After(next) {
+			next = now.Add(progressEvery)
+			fmt.Fprintf(c.err, "digest: %d rows, %s read\n", rows, bytesText(read))
+		}
 		return limiter.WaitN(ctx, min(n, int(b.Rate)))
 	})
 	file = filepath.Join(checkpoint, digestFile)

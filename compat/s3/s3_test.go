@@ -176,34 +176,48 @@ func valueFiles(t *testing.T, r *bucket.Repository) (n int) {
 	return n
 }
 
-// TestABackupGoesOnAfterKills kills a create, and then the server within another one. The next create goes on with what
-// is there, and what is restored is the store.
+// TestABackupGoesOnAfterKills kills a create, and then the server within another one, which goes on when the server is
+// back. It goes on with what is there, and what is restored is the store.
 func TestABackupGoesOnAfterKills(t *testing.T) {
 	g, at := newGateway(t), t.TempDir()
 	env, dir, restored, r := g.environment(), filepath.Join(at, "store"), filepath.Join(at, "restored"), g.repository(t, "shop")
 	const place = "s3://" + bucketName + "/shop"
 	fill(t, env, dir)
-	for _, kill := range []func(create *exec.Cmd){func(create *exec.Cmd) { _ = create.Process.Kill() }, func(*exec.Cmd) { g.kill() }} {
+	// begin starts a create, and returns when it has put three value files, and how it will end.
+	begin := func(out io.Writer) (create *exec.Cmd, ended chan error) {
 		before := valueFiles(t, r)
-		create := exec.Command(command.Path(), "backup", "create", place, "--dir", dir, "--rate", "200KiB")
-		create.Env = append(os.Environ(), env...)
+		create, ended = exec.Command(command.Path(), "backup", "create", place, "--dir", dir, "--rate", "200KiB"), make(chan error, 1)
+		create.Env, create.Stdout, create.Stderr = append(os.Environ(), env...), out, out
 		if err := create.Start(); err != nil {
 			t.Fatal(err)
 		}
+		go func() { ended <- create.Wait() }()
 		for valueFiles(t, r) < before+3 {
+			select {
+			case err := <-ended:
+				t.Fatalf("it ends too early: %v", err)
+			default:
+			}
 		}
-		kill(create)
-		if err := create.Wait(); err == nil {
-			t.Error("a create succeeds that was killed")
-		}
+		return create, ended
 	}
-	g.start(t)
+	create, ended := begin(io.Discard)
+	_ = create.Process.Kill()
+	if err := <-ended; err == nil {
+		t.Error("a create succeeds that was killed")
+	}
 	if out := run(t, env, "backup", "list", place, "--json"); out != "" {
 		t.Errorf("there is %s", out)
 	}
-	out := run(t, env, "backup", "create", place, "--dir", dir)
-	if all := regexp.MustCompile(`, (\S+ \S+), of which (\S+ \S+) are new`).FindStringSubmatch(out); all == nil || all[1] == all[2] {
-		t.Errorf("the last backup goes on with nothing: %s", out)
+	var out bytes.Buffer
+	_, ended = begin(&out)
+	g.kill()
+	g.start(t)
+	if err := <-ended; err != nil {
+		t.Fatalf("the server was away for a moment: %v, %s", err, &out)
+	}
+	if all := regexp.MustCompile(`, (\S+ \S+), of which (\S+ \S+) are new`).FindStringSubmatch(out.String()); all == nil || all[1] == all[2] {
+		t.Errorf("the second backup goes on with nothing: %s", &out)
 	}
 	run(t, env, "backup", "verify", place)
 	run(t, env, "restore", place, "--to", restored)

@@ -3,6 +3,7 @@
 //	bucket.go     the repository
 //	object.go     reads an object, and goes on where an answer broke off
 //	upload.go     puts an object: in one request if it is small, else in parts
+//	retry.go      sends a request again that failed for a reason that passes
 //	transport.go  bounds what a server can take in time and memory
 //
 // Objects of a repository are objects of the bucket, whose keys begin with the prefix of the repository. The server
@@ -25,10 +26,10 @@ import (
 )
 
 const (
-	// tries is how often a request is sent before its error counts. The pauses between grow up to a second.
-	tries = 5
 	// maxListed bounds the names of one listing, which callers may hold in memory.
 	maxListed = 5_000_000
+	// maxName is how long a name may be. Those of a repository have less than 100 characters.
+	maxName = 128
 	// listPatience bounds one listing of up to maxListed names, so that a server cannot send empty pages for ever.
 	listPatience = time.Hour
 	// abortPatience bounds what is cleaned up after an error.
@@ -50,9 +51,11 @@ type Options struct {
 // Repository is a backup.Repository in a bucket. Its methods are safe for concurrent use.
 type Repository struct {
 	core           *minio.Core
+	transport      *transport
 	bucket, prefix string // the prefix is empty or ends in a slash
 	maxListed      int
 	listPatience   time.Duration
+	patience       time.Duration
 }
 
 // Open returns the repository at a URL like s3://bucket/prefix. It sends no request. No error has a secret.
@@ -69,17 +72,18 @@ func Open(location string, opts Options) (*Repository, error) {
 	if id == "" || secret == "" {
 		return nil, fmt.Errorf("no access key for s3://%s; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY", bucket)
 	}
+	transport := newTransport(silence, whole, joining)
 	core, err := minio.NewCore(endpoint.Host, &minio.Options{
 		Creds:      credentials.NewStaticV4(id, secret, opts.Env("AWS_SESSION_TOKEN")),
 		Secure:     endpoint.Scheme == "https",
 		Region:     opts.Env("AWS_REGION"),
-		Transport:  newTransport(silence, whole),
-		MaxRetries: tries,
+		Transport:  transport,
+		MaxRetries: clientTries,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("the endpoint %s://%s: %w", endpoint.Scheme, endpoint.Host, err)
 	}
-	return &Repository{core, bucket, prefix, maxListed, listPatience}, nil
+	return &Repository{core, transport, bucket, prefix, maxListed, listPatience, patience}, nil
 }
 
 // parse takes a URL like s3://bucket/prefix apart. Its errors do not repeat what may be a secret.
@@ -118,35 +122,65 @@ func parseEndpoint(endpoint string, plaintext bool) (*url.URL, error) {
 	return u, nil
 }
 
-// List implements backup.Repository. It refuses a server that lists other names, or a name twice.
+// List implements backup.Repository. It refuses a server that lists other names, or a name twice. A listing that breaks
+// off goes on behind the last name.
 func (r *Repository) List(ctx context.Context, prefix string, each func(name string, size int64) error) error {
 	bounded, cancel := context.WithTimeout(ctx, r.listPatience)
 	defer cancel()
-	last, n := "", 0
-	for info := range r.core.ListObjectsIter(bounded, r.bucket, minio.ListObjectsOptions{Prefix: r.prefix + prefix, Recursive: true}) {
-		if info.Err != nil {
-			return r.explain(bounded, prefix, info.Err)
+	l := listing{repo: r, prefix: prefix, each: each}
+	var w waits
+	for {
+		before := l.n
+		err := l.run(bounded)
+		if l.n > before {
+			w = waits{}
 		}
-		name, ok := strings.CutPrefix(info.Key, r.prefix)
-		switch n++; {
-		case !ok || !strings.HasPrefix(name, prefix):
-			return r.broken(prefix, "the server lists %q, which does not begin so", shorten(info.Key))
-		case n > 1 && name <= last:
-			return r.broken(prefix, "the server lists %q behind %q; names must ascend", shorten(name), shorten(last))
-		case info.Size < 0:
-			return r.broken(prefix, "the server lists %q with %d bytes", shorten(name), info.Size)
-		case n > r.maxListed:
-			return r.broken(prefix, "the server lists more than %d names", r.maxListed)
-		}
-		last = name
-		if err := each(name, info.Size); err != nil {
+		if l.stopped || !w.again(bounded, r, err) {
 			return err
 		}
 	}
-	if bounded.Err() != nil { // then the names just end
-		return r.explain(bounded, prefix, bounded.Err())
+}
+
+// listing calls each for names.
+type listing struct {
+	repo    *Repository
+	prefix  string
+	each    func(name string, size int64) error
+	last    string // the last name, if n > 0
+	n       int
+	stopped bool // by each
+}
+
+// run lists what is behind the last name.
+func (l *listing) run(ctx context.Context) error {
+	r, options := l.repo, minio.ListObjectsOptions{Prefix: l.repo.prefix + l.prefix, Recursive: true}
+	if l.n > 0 {
+		options.StartAfter = r.prefix + l.last
 	}
-	return nil
+	for info := range r.core.ListObjectsIter(ctx, r.bucket, options) {
+		if info.Err != nil {
+			return r.explain(ctx, l.prefix, info.Err)
+		}
+		name, ok := strings.CutPrefix(info.Key, r.prefix)
+		switch l.n++; {
+		case !ok || !strings.HasPrefix(name, l.prefix):
+			return r.broken(l.prefix, "the server lists %q, which does not begin so", shorten(info.Key))
+		case len(name) > maxName:
+			return r.broken(l.prefix, "the server lists %q, which is longer than names of a repository", shorten(name))
+		case l.n > 1 && name <= l.last:
+			return r.broken(l.prefix, "the server lists %q behind %q; names must ascend", shorten(name), shorten(l.last))
+		case info.Size < 0:
+			return r.broken(l.prefix, "the server lists %q with %d bytes", shorten(name), info.Size)
+		case l.n > r.maxListed:
+			return r.broken(l.prefix, "the server lists more than %d names", r.maxListed)
+		}
+		l.last = name
+		if err := l.each(name, info.Size); err != nil {
+			l.stopped = true
+			return err
+		}
+	}
+	return r.explain(ctx, l.prefix, ctx.Err()) // if it has ended, the names just end
 }
 
 // Sync implements backup.Repository. An object that is listed is durable.
@@ -154,43 +188,11 @@ func (r *Repository) Sync(context.Context, []string) error { return nil }
 
 // Delete implements backup.Repository.
 func (r *Repository) Delete(ctx context.Context, name string) error {
-	err := r.core.RemoveObject(ctx, r.bucket, r.prefix+name, minio.RemoveObjectOptions{})
-	if err = r.explain(ctx, name, err); errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
-}
-
-// broken is the error of a server that does not keep to the protocol.
-func (r *Repository) broken(name, format string, args ...any) error {
-	return fmt.Errorf("s3://%s/%s%s: %s", r.bucket, r.prefix, name, fmt.Sprintf(format, args...))
-}
-
-// explain says what has failed. A missing object gives fs.ErrNotExist, and the end of ctx its error. Other errors match
-// nothing: an answer that is cut is no damage of an object. The text of a server is shortened and quoted.
-func (r *Repository) explain(ctx context.Context, name string, err error) error {
-	if err == nil {
-		return nil
-	}
-	at := fmt.Sprintf("s3://%s/%s%s", r.bucket, r.prefix, name)
-	if ctx.Err() != nil {
-		return fmt.Errorf("%s: %w", at, ctx.Err())
-	}
-	answer, ok := errors.AsType[minio.ErrorResponse](err)
-	switch {
-	case ok && answer.Code == minio.NoSuchKey:
-		return fmt.Errorf("%s: %w", at, fs.ErrNotExist)
-	case ok:
-		return fmt.Errorf("%s: the server refuses: %s: %q", at, shorten(answer.Code), shorten(answer.Message))
-	}
-	return fmt.Errorf("%s: %s", at, shorten(err.Error()))
-}
-
-// shorten bounds a text of a server.
-func shorten(text string) string {
-	const most = 300
-	if len(text) > most {
-		return strings.ToValidUTF8(text[:most], "") + "..."
-	}
-	return text
+	return r.retry(ctx, func() error {
+		err := r.core.RemoveObject(ctx, r.bucket, r.prefix+name, minio.RemoveObjectOptions{})
+		if err = r.explain(ctx, name, err); errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	})
 }

@@ -87,16 +87,17 @@ func TestAListingThatIsWrongOrEndlessIsRefused(t *testing.T) {
 		answer     func() string
 	}{
 		{"names elsewhere", "does not begin so", func() string { return page("", "other/plans/x") }},
+		{"a long name", "longer than names", func() string { return page("", "some/where/plans/"+strings.Repeat("x", maxName)) }},
 		{"other names", "does not begin so", func() string { return page("", "some/where/objects/x") }},
 		{"the same page for ever", "must ascend", func() string { return page("more", "some/where/plans/a", "some/where/plans/b") }},
-		{"names for ever", "more than 1000 names", func() string { return page("more", fmt.Sprintf("some/where/plans/%09d", n.Add(1))) }},
+		{"names for ever", "more than 10 names", func() string { return page("more", fmt.Sprintf("some/where/plans/%09d", n.Add(1))) }},
 		{"empty pages for ever", "deadline", func() string { return page("more") }},
 		{"a page that is cut", "EOF", func() string { return page("", "some/where/plans/a")[:60] }},
-		{"a page without end", "more than 8388608 bytes", func() string { return "<ListBucketResult>" + strings.Repeat("<A>x</A>", maxAnswer/8) }},
+		{"a page without end", "more than 2097152 bytes", func() string { return "<ListBucketResult>" + strings.Repeat("<A>x</A>", maxAnswer/8) }},
 		{"no XML", "EOF", func() string { return "hello" }},
 	} {
 		r := at(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, c.answer()) })
-		r.maxListed, r.listPatience = 1000, 2*time.Second
+		r.maxListed, r.patience = 10, 0
 		if strings.HasPrefix(c.what, "empty") {
 			r.listPatience = 200 * time.Millisecond
 		}
@@ -139,9 +140,11 @@ func TestAnAnswerThatBreaksOffIsContinuedWithinBounds(t *testing.T) {
 	if err != nil || got != strings.Repeat("0123456789", 10) {
 		t.Errorf("in four pieces: %q, %v", got, err)
 	}
-	got, err = read(at(t, broken(func(int64) int { return 1 })))
-	wantError(t, "one byte each time", err, "at byte 6 of 100")
-	if errors.Is(err, io.ErrUnexpectedEOF) || got != "012345" {
+	impatient := at(t, broken(func(int64) int { return 1 }))
+	impatient.patience = time.Nanosecond // it is over when the second answer breaks off
+	got, err = read(impatient)
+	wantError(t, "one byte each time", err, "at byte 2 of 100")
+	if errors.Is(err, io.ErrUnexpectedEOF) || got != "01" {
 		t.Errorf("a broken answer gives %q, and %v, which is taken for damage", got, err)
 	}
 	_, err = read(at(t, func(w http.ResponseWriter, r *http.Request) {
@@ -167,6 +170,16 @@ func TestRefusalsOfAServerAreSaidAndBounded(t *testing.T) {
 	if _, err := refuse(404, "<Error><Code>NoSuchKey</Code></Error>").Get(ctx, "x"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no object: %v", err)
 	}
+	for _, body := range []string{"", "<html>not found</html>", "<Error></Error>", "<Error><Code>NoSuchKey"} {
+		r := refuse(404, body)
+		r.patience = 0
+		if _, err := r.Get(ctx, "x"); err == nil || errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("404 with %q: %v", body, err)
+		}
+		if err := r.Delete(ctx, "x"); err == nil {
+			t.Errorf("404 with %q for a delete is a success", body)
+		}
+	}
 	_, err := refuse(404, "<Error><Code>NoSuchBucket</Code><Message>no\nbucket</Message></Error>").Get(ctx, "x")
 	if wantError(t, "no bucket", err, `NoSuchBucket: "no\nbucket"`); errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no bucket is no object: %v", err)
@@ -188,13 +201,18 @@ func TestASilentServerIsGivenUp(t *testing.T) {
 	for _, c := range []struct {
 		what           string
 		silence, whole time.Duration
-		first          string
+		request, first string
+		status         int
 	}{
-		{"no byte comes", 50 * time.Millisecond, time.Hour, ""},
-		{"bytes come for ever", time.Hour, 100 * time.Millisecond, "x"},
+		{"no byte comes", 50 * time.Millisecond, time.Hour, "/b?list-type=2", "", 200},
+		{"bytes come for ever", time.Hour, 100 * time.Millisecond, "/b?list-type=2", "x", 200},
+		{"no byte of an object comes", 50 * time.Millisecond, time.Hour, "/b/o", "x", 200},
+		{"a refusal of an object for ever", time.Hour, 100 * time.Millisecond, "/b/o", "x", 403},
+		{"a missing object for ever", time.Hour, 100 * time.Millisecond, "/b/o", "x", 404},
 	} {
 		ended := make(chan struct{})
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(c.status)
 			_, _ = io.WriteString(w, c.first)
 			w.(http.Flusher).Flush()
 			select {
@@ -202,11 +220,11 @@ func TestASilentServerIsGivenUp(t *testing.T) {
 			case <-ended:
 			}
 		}))
-		request, err := http.NewRequest(http.MethodGet, server.URL+"/b?list-type=2", nil)
+		request, err := http.NewRequest(http.MethodGet, server.URL+c.request, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		answer, err := newTransport(c.silence, c.whole).RoundTrip(request)
+		answer, err := newTransport(c.silence, c.whole, time.Hour).RoundTrip(request)
 		if err == nil {
 			_, err = io.ReadAll(answer.Body)
 			_ = answer.Body.Close()

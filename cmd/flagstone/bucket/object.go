@@ -9,9 +9,6 @@ import (
 	"github.com/minio/minio-go/v7"
 )
 
-// perRetry is how many bytes of an object must come for one more retry, in addition to tries.
-const perRetry = 64 << 20
-
 // object reads an object. When an answer breaks off, it asks for the rest of the same object.
 type object struct {
 	ctx      context.Context
@@ -20,13 +17,14 @@ type object struct {
 	body     io.ReadCloser
 	etag     string
 	at, size int64
-	retries  int64
+	from     int64 // where waits were begun
+	waits    waits
 }
 
 // Get implements backup.Repository.
 func (r *Repository) Get(ctx context.Context, name string) (io.ReadCloser, error) {
 	o := &object{ctx: ctx, repo: r, name: name}
-	if err := o.open(); err != nil {
+	if err := r.retry(ctx, o.open); err != nil {
 		return nil, err
 	}
 	return o, nil
@@ -63,19 +61,27 @@ func (o *object) open() error {
 	return nil
 }
 
-// Read implements io.Reader.
+// Read implements io.Reader. It gives up if less than leastBytes have come within the patience of the repository.
 func (o *object) Read(p []byte) (n int, err error) {
 	n, err = o.body.Read(p)
 	o.at += int64(n)
-	if err == nil || err == io.EOF && o.at == o.size {
-		return n, err
+	switch {
+	case err == nil:
+		return n, nil
+	case o.at == o.size:
+		return n, io.EOF
+	case o.at-o.from >= leastBytes:
+		o.from, o.waits = o.at, waits{}
 	}
-	if o.retries++; o.ctx.Err() != nil || o.retries > tries+o.at/perRetry || o.at == o.size {
-		return n, o.repo.explain(o.ctx, o.name, fmt.Errorf("at byte %d of %d: %w", o.at, o.size, err))
-	}
+	err = o.repo.explain(o.ctx, o.name, fmt.Errorf("at byte %d of %d: %w", o.at, o.size, err))
 	_ = o.body.Close() // it is broken
 	o.body = io.NopCloser(strings.NewReader(""))
-	return n, o.open()
+	for o.waits.again(o.ctx, o.repo, err) {
+		if err = o.open(); err == nil {
+			break
+		}
+	}
+	return n, err
 }
 
 // Close implements io.Closer.

@@ -3,6 +3,8 @@ package bucket
 import (
 	"bytes"
 	"context"
+	"crypto/md5"
+	"encoding/base64"
 	"errors"
 	"io"
 
@@ -14,7 +16,11 @@ const (
 	partSize = 16 << 20
 	// maxParts is S3's limit.
 	maxParts = 10_000
+	// noSuchUpload is S3's code of an upload in parts that was completed, aborted or never begun.
+	noSuchUpload = "NoSuchUpload"
 )
+
+var errNoUpload = errors.New("no such upload")
 
 // upload collects the bytes of an object, and sends each part that is full.
 type upload struct {
@@ -23,6 +29,7 @@ type upload struct {
 	name  string
 	id    string // of an upload in parts; "" before its first part
 	parts []minio.CompletePart
+	sent  int64 // bytes in parts
 	held  []byte
 }
 
@@ -64,35 +71,73 @@ func (u *upload) sendPart() (err error) {
 		return u.repo.broken(u.name, "it has more than %d parts of %d bytes", maxParts, partSize)
 	}
 	if u.id == "" {
-		if u.id, err = core.NewMultipartUpload(u.ctx, bucket, u.key(), minio.PutObjectOptions{}); err != nil {
+		err := u.repo.retry(u.ctx, func() error {
+			u.id, err = core.NewMultipartUpload(u.ctx, bucket, u.key(), minio.PutObjectOptions{})
 			return u.repo.explain(u.ctx, u.name, err)
+		})
+		if err != nil {
+			return err
 		}
 		if u.id == "" {
 			return u.repo.broken(u.name, "the server names no upload")
 		}
 	}
-	number := len(u.parts) + 1
-	part, err := core.PutObjectPart(u.ctx, bucket, u.key(), u.id, number, bytes.NewReader(u.held), int64(len(u.held)), minio.PutObjectPartOptions{})
-	if err != nil {
+	number, options := len(u.parts)+1, minio.PutObjectPartOptions{Md5Base64: u.heldMD5()}
+	var part minio.ObjectPart
+	err = u.repo.retry(u.ctx, func() error {
+		part, err = core.PutObjectPart(u.ctx, bucket, u.key(), u.id, number, bytes.NewReader(u.held), int64(len(u.held)), options)
 		return u.repo.explain(u.ctx, u.name, err)
+	})
+	if err != nil {
+		return err
 	}
 	u.parts = append(u.parts, minio.CompletePart{PartNumber: number, ETag: part.ETag})
+	u.sent += int64(len(u.held))
 	u.held = u.held[:0]
 	return nil
 }
 
+// heldMD5 is what the server compares with what comes, also over TLS, where the client signs no bytes. Buckets with
+// Object Lock ask for it.
+func (u *upload) heldMD5() string {
+	sum := md5.Sum(u.held)
+	return base64.StdEncoding.EncodeToString(sum[:])
+}
+
 // finish makes the object.
-func (u *upload) finish() (err error) {
-	core, bucket, options := u.repo.core, u.repo.bucket, minio.PutObjectOptions{}
+func (u *upload) finish() error {
 	if u.id == "" {
-		_, err = core.PutObject(u.ctx, bucket, u.key(), bytes.NewReader(u.held), int64(len(u.held)), "", "", options)
-		return u.repo.explain(u.ctx, u.name, err)
+		sum := u.heldMD5()
+		return u.repo.retry(u.ctx, func() error {
+			_, err := u.repo.core.PutObject(u.ctx, u.repo.bucket, u.key(), bytes.NewReader(u.held), int64(len(u.held)), sum, "", minio.PutObjectOptions{})
+			return u.repo.explain(u.ctx, u.name, err)
+		})
 	}
 	if err := u.sendPart(); err != nil {
 		return err
 	}
-	_, err = core.CompleteMultipartUpload(u.ctx, bucket, u.key(), u.id, u.parts, options)
-	return u.repo.explain(u.ctx, u.name, err)
+	return u.repo.retry(u.ctx, u.join)
+}
+
+// join makes an object of the parts. If the answer to it was lost, the upload is no more, and the object is there. Objects
+// of parts are put once under a name, so one of the right size is this one.
+func (u *upload) join() error {
+	_, err := u.repo.core.CompleteMultipartUpload(u.ctx, u.repo.bucket, u.key(), u.id, u.parts, minio.PutObjectOptions{})
+	if err = u.repo.explain(u.ctx, u.name, err); !isPassing(err) && !errors.Is(err, errNoUpload) {
+		return err
+	}
+	there := false
+	failed := u.repo.List(u.ctx, u.name, func(name string, size int64) error {
+		there = there || name == u.name && size == u.sent
+		return nil
+	})
+	if failed != nil {
+		return failed
+	}
+	if there {
+		return nil
+	}
+	return err
 }
 
 // abort deletes the parts that were sent. u.ctx may have ended.
@@ -102,5 +147,7 @@ func (u *upload) abort() error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(u.ctx), abortPatience)
 	defer cancel()
-	return u.repo.explain(ctx, u.name, u.repo.core.AbortMultipartUpload(ctx, u.repo.bucket, u.key(), u.id))
+	return u.repo.retry(ctx, func() error {
+		return u.repo.explain(ctx, u.name, u.repo.core.AbortMultipartUpload(ctx, u.repo.bucket, u.key(), u.id))
+	})
 }
