@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/flagstone-db/flagstone/internal/event"
+	"github.com/flagstone-db/flagstone/internal/ingest"
 	"github.com/flagstone-db/flagstone/internal/rebalance"
+	"github.com/flagstone-db/flagstone/internal/transfer"
 	"github.com/flagstone-db/flagstone/partition"
 )
 
@@ -67,10 +70,23 @@ type Event struct {
 	// Took is how long the job was. For the time in which a split or merge holds writes back see Metrics.LongestPause.
 	Took time.Duration
 	// Cancelled says that the job ended early, because a partition was split or merged, the table's options
-	// were changed, or the store was closed. What is left to do is done anew.
+	// were changed, or the store was closed. What is left to do is done anew. A merge is cancelled if meanwhile
+	// nothing was left to merge, or, unless a user asked for it, if the partitions were written all the time.
 	Cancelled bool
-	Err       error // why the job or other work failed, nil if it was cancelled
+	// Refused says that a job was not done, and why it is no failure of the store: what was asked for is not
+	// possible now, or the context of the caller ended. Err says more.
+	Refused bool
+	Err     error // why the job or other work failed or was refused, nil if it was cancelled
 }
+
+// cancellations and refusals are the errors by which jobs end that are Cancelled or Refused.
+var (
+	cancellations = []error{partition.ErrReplaced, partition.ErrStale, rebalance.ErrCancelled, ErrClosed}
+	refusals      = []error{
+		ErrInvalid, ErrStreamExists, ErrTableNotFound, ErrFrozen, ErrDetached, ErrConflict, ingest.ErrNotEmpty,
+		transfer.ErrRefused, rebalance.ErrBusy, context.Canceled, context.DeadlineExceeded,
+	}
+)
 
 // happened hands an event to the log and to the listener.
 func (s *Store) happened(e event.Event) {
@@ -82,11 +98,11 @@ func (s *Store) happened(e event.Event) {
 	if state := s.state(); e.Table != 0 && state.Table(e.Table) != nil {
 		public.Table = nameIn(state, state.Table(e.Table))
 	}
-	for _, cancelled := range []error{partition.ErrReplaced, partition.ErrStale, rebalance.ErrBusy, ErrClosed} {
-		public.Cancelled = public.Cancelled || errors.Is(e.Err, cancelled)
-	}
+	matches := func(target error) bool { return errors.Is(e.Err, target) }
+	public.Cancelled = slices.ContainsFunc(cancellations, matches)
 	if !public.Cancelled {
 		public.Err = s.describe(e.Err)
+		public.Refused = slices.ContainsFunc(refusals, matches) && !matches(ErrOutcomeUnknown)
 	}
 	s.logEvent(&public)
 	if s.opts.OnEvent != nil {
@@ -119,6 +135,9 @@ func (s *Store) logEvent(e *Event) {
 	}
 	if e.Cancelled {
 		attrs = append(attrs, slog.Bool("cancelled", true))
+	}
+	if e.Refused {
+		attrs = append(attrs, slog.Bool("refused", true))
 	}
 	if e.Err != nil {
 		attrs = append(attrs, slog.Any("error", e.Err))

@@ -1,6 +1,7 @@
 package flagstone
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/flagstone-db/flagstone/internal/event"
 	"github.com/flagstone-db/flagstone/internal/jobs"
+	"github.com/flagstone-db/flagstone/internal/rebalance"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/partition"
 	"github.com/flagstone-db/flagstone/row"
@@ -202,18 +204,23 @@ func TestWhatIsDoneAnewIsNoFailure(t *testing.T) {
 	for _, c := range []struct {
 		err       error
 		cancelled bool
+		refused   bool
 		matches   error // what Event.Err matches
 	}{
 		{err: fmt.Errorf("compact: %w", partition.ErrReplaced), cancelled: true},
 		{err: partition.ErrStale, cancelled: true},
 		{err: ErrClosed, cancelled: true},
+		{err: fmt.Errorf("%w: %w", rebalance.ErrCancelled, rebalance.ErrBusy), cancelled: true},
+		{err: rebalance.ErrBusy, refused: true, matches: rebalance.ErrBusy},
+		{err: context.Canceled, refused: true, matches: context.Canceled},
+		{err: fmt.Errorf("%w: %w", ErrOutcomeUnknown, context.Canceled), matches: ErrOutcomeUnknown},
 		{err: fmt.Errorf("write: %w", syscall.ENOSPC), matches: ErrNoSpace},
 		{},
 	} {
 		told.take()
 		r.store.happened(event.Event{Kind: event.Compaction, Job: 1, Err: c.err})
 		e := told.take()[0]
-		if e.Cancelled != c.cancelled || !errors.Is(e.Err, c.matches) {
+		if e.Cancelled != c.cancelled || e.Refused != c.refused || !errors.Is(e.Err, c.matches) {
 			t.Errorf("%v: %+v", c.err, e)
 		}
 	}
@@ -232,6 +239,17 @@ func TestLoadsAndMovesAreEvents(t *testing.T) {
 	if summary(loaded) != "load t begins\nload t ends" || loaded[0].Files != 1 || loaded[0].Input == 0 {
 		t.Errorf("load: %+v", loaded)
 	}
+	again, err := table.BulkLoad(ctx(), BulkOptions{})
+	r.ok(err)
+	defer again.Abort()
+	r.ok(again.Put(Key("a", 1), BulkCell{"c", 1, row.String("v")}))
+	if err := again.Commit(ctx()); !errors.Is(err, ErrConflict) {
+		t.Errorf("the range has a row: %v", err)
+	}
+	refused := slices.DeleteFunc(told.take(), func(e Event) bool { return e.Kind != EventLoad })
+	if len(refused) != 2 || !refused[1].Refused || !errors.Is(refused[1].Err, ErrConflict) {
+		t.Errorf("refused load: %+v", refused)
+	}
 	id := table.Partitions()[0].ID
 	if err := table.Detach(ctx(), id, "moved"); !errors.Is(err, ErrInvalid) {
 		t.Errorf("the partition serves: %v", err)
@@ -239,7 +257,35 @@ func TestLoadsAndMovesAreEvents(t *testing.T) {
 	r.ok(table.Freeze(ctx(), id, "moved"))
 	r.ok(table.Detach(ctx(), id, "moved"))
 	detached := slices.DeleteFunc(told.take(), func(e Event) bool { return e.Kind != EventDetach })
-	if summary(detached) != "detach t begins\ndetach t ends with an error\ndetach t begins\ndetach t ends" || detached[0].Partitions[0] != id {
+	if summary(detached) != "detach t begins\ndetach t ends" || detached[0].Partitions[0] != id {
 		t.Errorf("detach:\n%s", summary(detached))
+	}
+}
+
+// TestAMergeThatFindsNothingIsCancelled merges the same partitions once the first merge has begun.
+func TestAMergeThatFindsNothingIsCancelled(t *testing.T) {
+	var told events
+	begun := func() {}
+	r := newRig(t, Options{OnEvent: func(e Event) {
+		told.add(e)
+		if e.Kind == EventMerge && e.Begun {
+			begun()
+		}
+	}})
+	table := r.table("t", TableOptions{})
+	r.ok(table.Split(ctx(), row.String("b")))
+	begun = func() {
+		begun = func() {}
+		r.ok(table.Merge(ctx(), row.String("b")))
+	}
+	_ = table.Merge(ctx(), row.String("b"))
+	var ends []Event
+	for _, e := range told.take() {
+		if e.Kind == EventMerge && !e.Begun {
+			ends = append(ends, e)
+		}
+	}
+	if len(ends) != 2 || ends[0].Cancelled || len(ends[0].Made) != 1 || !ends[1].Cancelled || ends[1].Made != nil {
+		t.Errorf("%+v", ends)
 	}
 }

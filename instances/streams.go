@@ -12,8 +12,9 @@ import (
 // Streams describes the change stream of a table, and the tunnels that read the table. A reader without a tunnel
 // keeps its place itself, in an iterator, so the server does not know it.
 type Streams struct {
-	Stream  *Stream  `json:"stream"` // null: the table has none
-	Tunnels []Tunnel `json:"tunnels"`
+	NowMillis int64    `json:"now_millis"` // by the clock of the server
+	Stream    *Stream  `json:"stream"`     // null: the table has none
+	Tunnels   []Tunnel `json:"tunnels"`
 }
 
 // Stream is a change stream.
@@ -64,20 +65,16 @@ func (h *Home) Streams(ctx context.Context, instance, table string) (*Streams, e
 	if err != nil {
 		return nil, missing(err, instance, table)
 	}
-	s := &Streams{Tunnels: []Tunnel{}}
+	s := &Streams{NowMillis: h.now(), Tunnels: []Tunnel{}}
 	if s.Stream, err = streamOf(ctx, engine, name, table); err != nil {
 		return nil, refusal(err, instance, table)
 	}
-	list, err := engine.ListTunnel(ctx, name, table)
+	list, err := engine.LookAtTunnels(ctx, name, table)
 	if err != nil {
 		return nil, refusal(err, instance, table)
 	}
-	for _, i := range list {
-		d, err := engine.DescribeTunnel(ctx, name, ots.TunnelRef{Table: table, Name: i.Name, ID: i.ID})
-		if err != nil {
-			return nil, refusal(err, instance, table)
-		}
-		s.Tunnels = append(s.Tunnels, tunnelOf(d, t))
+	for i := range list {
+		s.Tunnels = append(s.Tunnels, tunnelOf(&list[i], t))
 	}
 	return s, nil
 }

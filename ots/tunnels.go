@@ -363,6 +363,34 @@ func (e *Engine) DescribeTunnel(ctx context.Context, instance string, ref Tunnel
 	return e.describeTunnel(ctx, instance, i)
 }
 
+// LookAtTunnels describes the tunnels of a table, ascending by name, and changes nothing. One that is deleted
+// meanwhile is left out.
+func (e *Engine) LookAtTunnels(ctx context.Context, instance, name string) ([]TunnelDescription, error) {
+	list, err := e.tunnelsOf(ctx, instance, name)
+	if err != nil {
+		return nil, e.asError(err, "list tunnels", name, false)
+	}
+	var found []TunnelDescription
+	for _, i := range list {
+		t, err := e.openTunnel(ctx, instance, i.ID)
+		if err == nil && t == nil {
+			continue
+		}
+		var d *tunnel.Description
+		if err == nil {
+			d, err = t.Look(ctx)
+		}
+		switch {
+		case errors.Is(err, tunnel.ErrInvalid): // deleted
+		case err != nil:
+			return nil, e.tunnelError(err, "describe tunnel", name)
+		default:
+			found = append(found, TunnelDescription{TunnelInfo{i.ID, d.Spec, d.BaseDone}, d.Channels})
+		}
+	}
+	return found, nil
+}
+
 // DeleteTunnel deletes a tunnel. The stream of the table stays.
 func (e *Engine) DeleteTunnel(ctx context.Context, instance string, ref TunnelRef) error {
 	i, err := e.namedTunnel(ctx, instance, ref)

@@ -23,7 +23,10 @@ func TestStreamsAndTunnelsAreDescribedThroughTheDoor(t *testing.T) {
 		t.Helper()
 		here, err := home.Streams(ctx, "demo", "rows")
 		there, err2 := client.Streams(ctx, "demo", "rows")
-		if err != nil || err2 != nil || !reflect.DeepEqual(here, there) {
+		if err == nil && err2 == nil {
+			there.NowMillis = here.NowMillis // the second answer is later
+		}
+		if err != nil || err2 != nil || here.NowMillis == 0 || !reflect.DeepEqual(here, there) {
 			t.Fatalf("here %+v, %v, there %+v, %v", here, err, there, err2)
 		}
 		return here

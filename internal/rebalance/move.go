@@ -88,8 +88,7 @@ func (r *Rebalancer) Detach(ctx context.Context, t *table.Table, id uint64, reas
 }
 
 func (r *Rebalancer) detach(ctx context.Context, t *table.Table, c *manifest.ServiceChange) error {
-	job := r.Trees.Events.Begin(event.Event{Kind: event.Detach, Table: t.ID, Partitions: []uint64{c.Partition}})
-	err := r.Env.Change(ctx, func() error {
+	return r.Env.Change(ctx, func() error {
 		tree, err := find(t, c.Partition)
 		if err != nil {
 			return err
@@ -97,24 +96,23 @@ func (r *Rebalancer) detach(ctx context.Context, t *table.Table, c *manifest.Ser
 		if held := tree.Held(); held == nil || held.Service != manifest.Frozen {
 			return fmt.Errorf("%w: table %q: partition %d is not frozen", commit.ErrInvalid, t.Name, c.Partition)
 		}
+		job := r.begin(event.Detach, t, tree)
 		// Nothing of it is in memory then, since no write came since it was frozen.
-		if err := r.Upkeep.Flush(ctx, tree); err != nil {
-			return err
+		if err = r.Upkeep.Flush(ctx, tree); err == nil {
+			err = r.replace(&exchange{
+				table: t, old: []*partition.Tree{tree}, begin: func() {},
+				divide: func(old []*manifest.Partition, id, after uint64) []*manifest.Partition {
+					return []*manifest.Partition{detached(old[0], id, after, c.Reason)}
+				},
+			})
 		}
-		err = r.replace(&exchange{
-			table: t, old: []*partition.Tree{tree}, begin: func() {},
-			divide: func(old []*manifest.Partition, id, after uint64) []*manifest.Partition {
-				return []*manifest.Partition{detached(old[0], id, after, c.Reason)}
-			},
-		})
+		job.End(err)
 		if err == nil {
 			r.Env.Detached(t, tree)
 			r.Logger.Info("partition detached", "table", t.Name, "partition", c.Partition, "reason", c.Reason)
 		}
 		return err
 	})
-	job.End(err)
-	return err
 }
 
 // detached is the partition without rows that takes the place of another one.

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -22,8 +23,12 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// ErrBusy: two partitions were written so much that they were never flushed at one moment.
-var ErrBusy = errors.New("rebalance: the partitions are being written")
+var (
+	// ErrBusy: two partitions were written so much that they were never flushed at one moment.
+	ErrBusy = errors.New("rebalance: the partitions are being written")
+	// ErrCancelled ends the event of a merge that is not to be done any more, or is planned anew. No method returns it.
+	ErrCancelled = errors.New("rebalance: the merge was cancelled")
+)
 
 // Rebalancer splits and merges the partitions of a store's tables. Its methods are safe for concurrent
 // use.
@@ -159,7 +164,13 @@ const mergeAttempts = 8
 func (r *Rebalancer) mergeAt(ctx context.Context, t *table.Table, at []byte, asked bool) (err error) {
 	var job *event.Job
 	defer func() {
-		if job != nil {
+		switch {
+		case job == nil:
+		case err == nil && job.Made == nil:
+			job.End(fmt.Errorf("%w: there is nothing left to merge", ErrCancelled))
+		case !asked && errors.Is(err, ErrBusy):
+			job.End(fmt.Errorf("%w: %w", ErrCancelled, err))
+		default:
 			job.End(err)
 		}
 	}()

@@ -218,13 +218,15 @@ func (t *Tunnel) add(id string, timeout int64) error {
 
 // expireClients disconnects the clients that missed their heartbeats.
 func (t *Tunnel) expireClients() {
-	now := t.env.Millis()
 	for id, c := range t.clients {
-		if now-c.seen > c.timeout {
+		if t.late(c) {
 			t.disconnect(id)
 		}
 	}
 }
+
+// late reports whether a client missed its heartbeats.
+func (t *Tunnel) late(c *client) bool { return c != nil && t.env.Millis()-c.seen > c.timeout }
 
 // disconnect removes a client; its channels are free.
 func (t *Tunnel) disconnect(id string) {
@@ -349,6 +351,30 @@ func (t *Tunnel) Describe(ctx context.Context) (*Description, error) {
 	if err := t.follow(ctx, nil); err != nil && !errors.Is(err, ErrExpired) {
 		return nil, err
 	}
+	return t.describe(), nil
+}
+
+// Look is Describe without a change: nothing is written, no client is disconnected, and a new shard gets no channel.
+func (t *Tunnel) Look(ctx context.Context) (*Description, error) {
+	if err := t.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer t.leave()
+	d := t.describe()
+	if t.expired == "" && t.Spec.Type != Base {
+		err := t.followShards(ctx, &Change{Put: map[string]Channel{}})
+		if errors.Is(err, ErrExpired) {
+			d.Spec.Expired, err = err.Error(), nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return d, nil
+}
+
+// describe describes the tunnel as it is. A channel whose client missed its heartbeats is free.
+func (t *Tunnel) describe() *Description {
 	d := &Description{Spec: t.Spec, BaseDone: t.baseDone()}
 	d.Spec.Expired = t.expired
 	for _, id := range slices.Sorted(maps.Keys(t.channels)) {
@@ -357,12 +383,12 @@ func (t *Tunnel) Describe(ctx context.Context) (*Description, error) {
 		switch {
 		case ch.Done:
 			c.Status, c.Client = "TERMINATED", ""
+		case ch.client == "" || t.late(t.clients[ch.client]):
+			c.Status, c.Client = "WAIT", ""
 		case ch.closing:
 			c.Status = "CLOSING"
-		case ch.client == "":
-			c.Status = "WAIT"
 		}
 		d.Channels = append(d.Channels, c)
 	}
-	return d, nil
+	return d
 }

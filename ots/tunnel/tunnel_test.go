@@ -218,6 +218,10 @@ func TestAChannelThatIsForgottenBeforeItWasConsumedExpiresTheTunnel(t *testing.T
 		a := connect(t, tunnel, 10)
 		beat(t, tunnel, a)
 		lose(w)
+		before := w.stored
+		if d, err := tunnel.Look(context.Background()); err != nil || d.Spec.Expired == "" || w.stored != before {
+			t.Errorf("%s, looked at: %+v, %v", what, d, err)
+		}
 		if _, err := tunnel.Heartbeat(context.Background(), a, nil); !errors.Is(err, ErrExpired) {
 			t.Errorf("%s: %v", what, err)
 		}
@@ -228,6 +232,37 @@ func TestAChannelThatIsForgottenBeforeItWasConsumedExpiresTheTunnel(t *testing.T
 		if d, err := again.Describe(context.Background()); err != nil || d.Spec.Expired == "" {
 			t.Errorf("%s, described: %+v, %v", what, d, err)
 		}
+	}
+}
+
+// TestALookChangesNothing looks at a tunnel whose client is late and whose stream has a shard more.
+func TestALookChangesNothing(t *testing.T) {
+	w := newWorld(0, 1)
+	tunnel := w.open(t, Stream)
+	a := connect(t, tunnel, 10)
+	beat(t, tunnel, a)
+	status := func() string {
+		d, err := tunnel.Look(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all []string
+		for _, c := range d.Channels {
+			all = append(all, c.ID+" "+c.Status+" "+c.Client)
+		}
+		return strings.Join(all, ", ")
+	}
+	if got := status(); got != StreamID(1)+" OPEN "+a {
+		t.Errorf("its client lives: %s", got)
+	}
+	before := w.stored
+	w.now += 11_000
+	w.shards = append(w.shards, Shard{ID: 2})
+	if got := status(); got != StreamID(1)+" WAIT " || w.stored != before || len(tunnel.clients) != 1 {
+		t.Errorf("its client is late: %s, %d clients, stored %d times", got, len(tunnel.clients), w.stored-before)
+	}
+	if d, err := tunnel.Describe(context.Background()); err != nil || len(d.Channels) != 2 || len(tunnel.clients) != 0 {
+		t.Errorf("described: %+v, %v", d, err)
 	}
 }
 

@@ -18,9 +18,9 @@ func newJobs() *jobs {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "flagstone_store_" + name, Help: help}, append([]string{"store", "kind"}, labels...))
 	}
 	return &jobs{
-		ended: counter("jobs_total", "Flushes, compactions, stalls of writers, splits and merges of partitions, loads and moves that ended, by reason and by how: done, cancelled or failed.",
+		ended: counter("jobs_total", "Flushes, compactions, stalls of writers, splits and merges of partitions, loads and moves that ended, by reason and by how: done, cancelled, refused or failed.",
 			"reason", "end"),
-		seconds: counter("job_seconds_total", "Time that they took, side by side.", "reason"),
+		seconds: counter("job_seconds_total", "Time that they took, side by side; of a split or merge the whole job, with the flushes and compactions that a merge needs.", "reason"),
 		input:   counter("job_input_bytes_total", "Bytes of the memtables or table files that flushes and compactions took.", "reason"),
 		written: counter("job_written_bytes_total", "Bytes of the files that flushes and compactions wrote.", "reason"),
 		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -40,9 +40,12 @@ func (m *Metrics) Event(kind ots.InstanceType, e flagstone.Event) {
 		return
 	}
 	end := "done"
-	if e.Cancelled {
+	switch {
+	case e.Cancelled:
 		end = "cancelled"
-	} else if e.Err != nil {
+	case e.Refused:
+		end = "refused"
+	case e.Err != nil:
 		end = "failed"
 	}
 	j.ended.WithLabelValues(store, string(e.Kind), e.Reason, end).Inc()

@@ -141,23 +141,26 @@ func TestJobsAreCountedByReasonAndEnd(t *testing.T) {
 		{Kind: flagstone.EventCompaction, Reason: "size", Input: 7, Took: time.Second, Cancelled: true, Err: errors.New("replaced")},
 		{Kind: flagstone.EventFlush, Input: 64, Written: 32, Took: time.Second, Err: errors.New("no room")},
 		{Kind: flagstone.EventSplit, Took: time.Second},
+		{Kind: flagstone.EventLoad, Took: time.Second, Refused: true, Err: errors.New("the range has rows")},
 		{Kind: flagstone.EventLogSegment, Segment: 3},
 		{Kind: flagstone.EventFailure, Reason: "flush", Err: errors.New("no room")},
 	} {
 		m.Event(ots.Capacity, e)
 	}
 	err := testutil.GatherAndCompare(m.Gatherer(), strings.NewReader(`
-		# HELP flagstone_store_jobs_total Flushes, compactions, stalls of writers, splits and merges of partitions, loads and moves that ended, by reason and by how: done, cancelled or failed.
+		# HELP flagstone_store_jobs_total Flushes, compactions, stalls of writers, splits and merges of partitions, loads and moves that ended, by reason and by how: done, cancelled, refused or failed.
 		# TYPE flagstone_store_jobs_total counter
 		flagstone_store_jobs_total{end="cancelled",kind="compaction",reason="size",store="capacity"} 1
 		flagstone_store_jobs_total{end="done",kind="compaction",reason="reads",store="capacity"} 2
 		flagstone_store_jobs_total{end="done",kind="split",reason="",store="capacity"} 1
 		flagstone_store_jobs_total{end="failed",kind="flush",reason="",store="capacity"} 1
-		# HELP flagstone_store_job_seconds_total Time that they took, side by side.
+		flagstone_store_jobs_total{end="refused",kind="load",reason="",store="capacity"} 1
+		# HELP flagstone_store_job_seconds_total Time that they took, side by side; of a split or merge the whole job, with the flushes and compactions that a merge needs.
 		# TYPE flagstone_store_job_seconds_total counter
 		flagstone_store_job_seconds_total{kind="compaction",reason="reads",store="capacity"} 3
 		flagstone_store_job_seconds_total{kind="compaction",reason="size",store="capacity"} 1
 		flagstone_store_job_seconds_total{kind="flush",reason="",store="capacity"} 1
+		flagstone_store_job_seconds_total{kind="load",reason="",store="capacity"} 1
 		flagstone_store_job_seconds_total{kind="split",reason="",store="capacity"} 1
 		# HELP flagstone_store_job_written_bytes_total Bytes of the files that flushes and compactions wrote.
 		# TYPE flagstone_store_job_written_bytes_total counter

@@ -81,6 +81,8 @@ var storeFigures = []figure[flagstone.Metrics]{
 		func(m *flagstone.Metrics) float64 { return float64(m.Splits) }},
 	{"flagstone_store_partition_merges_total", "Partitions that were merged.", counter,
 		func(m *flagstone.Metrics) float64 { return float64(m.Merges) }},
+	{"flagstone_store_partition_longest_pause_seconds", "Longest time in which a split or merge of partitions held writes back, since the start.", gauge,
+		func(m *flagstone.Metrics) float64 { return m.LongestPause.Seconds() }},
 }
 
 var tableFigures = []figure[flagstone.TableMetrics]{

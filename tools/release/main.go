@@ -10,6 +10,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"debug/buildinfo"
 	"errors"
 	"flag"
 	"fmt"
@@ -35,8 +36,8 @@ func main() {
 }
 
 // release writes all files of a release to a folder. The working directory is the module of the tools.
-func release(ctx context.Context, out string, platforms []string, twice bool) error {
-	out, err := filepath.Abs(out)
+func release(ctx context.Context, out string, platforms []string, twice bool) (err error) {
+	out, err = filepath.Abs(out)
 	if err != nil {
 		return err
 	}
@@ -46,10 +47,19 @@ func release(ctx context.Context, out string, platforms []string, twice bool) er
 	if old, err := os.ReadDir(out); err != nil || len(old) > 0 {
 		return errors.Join(err, fmt.Errorf("%s holds files; name a new folder", out))
 	}
+	// A file in the checkout would mark the later binaries as built with changes, and a failure must not leave a part.
+	stage, err := os.MkdirTemp("", "release-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(stage)) }()
 	for _, platform := range platforms {
 		fmt.Fprintln(os.Stderr, "building", platform)
-		binary := filepath.Join(out, binaryName(platform))
+		binary := filepath.Join(stage, binaryName(platform))
 		if err := build(ctx, platform, binary); err != nil {
+			return err
+		}
+		if err := hasRevision(binary); err != nil {
 			return err
 		}
 		if twice {
@@ -61,10 +71,13 @@ func release(ctx context.Context, out string, platforms []string, twice bool) er
 			return err
 		}
 	}
-	if err := writeHelp(ctx, out); err != nil {
+	if err := writeHelp(ctx, stage); err != nil {
 		return err
 	}
-	return writeSums(out)
+	if err := writeSums(stage); err != nil {
+		return err
+	}
+	return os.CopyFS(out, os.DirFS(stage))
 }
 
 func binaryName(platform string) string {
@@ -75,15 +88,39 @@ func binaryName(platform string) string {
 	return name
 }
 
+// settings replace those of the caller's environment that change the bytes of a binary.
+var settings = []string{
+	"CGO_ENABLED=0", "GOFLAGS=", "GOENV=off", "GOWORK=off", "GOAMD64=v1", "GOARM64=v8.0", "GOEXPERIMENT=", "GOFIPS140=off",
+}
+
 // build makes one binary. -trimpath leaves out the paths of this machine, and without cgo the binary is static.
 func build(ctx context.Context, platform, binary string, env ...string) error {
 	goos, goarch, ok := strings.Cut(platform, "/")
 	if !ok {
 		return fmt.Errorf("platform %q is not GOOS/GOARCH", platform)
 	}
-	_, err := command(ctx, append(env, "CGO_ENABLED=0", "GOOS="+goos, "GOARCH="+goarch, "GOFLAGS="),
+	_, err := command(ctx, append(env, append(settings, "GOOS="+goos, "GOARCH="+goarch)...),
 		"go", "build", "-trimpath", "-buildvcs=true", "-ldflags=-s -w", "-o", binary, "./cmd/flagstone")
 	return err
+}
+
+// hasRevision refuses a binary that does not name the one revision that it was built from.
+func hasRevision(binary string) error {
+	info, err := buildinfo.ReadFile(binary)
+	if err != nil {
+		return err
+	}
+	of := map[string]string{}
+	for _, s := range info.Settings {
+		of[s.Key] = s.Value
+	}
+	switch {
+	case of["vcs.revision"] == "":
+		return fmt.Errorf("%s records no revision; build in a clone, a linked work tree of git does not do", filepath.Base(binary))
+	case of["vcs.modified"] != "false":
+		return fmt.Errorf("%s was built with changes; commit them, or build in a clean clone", filepath.Base(binary))
+	}
+	return nil
 }
 
 // buildAgain compares a binary with one that an empty cache gives.
@@ -116,6 +153,10 @@ func writeHelp(ctx context.Context, out string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	// The command names itself by its resolved path.
+	if dir, err = filepath.EvalSymlinks(dir); err != nil {
+		return err
+	}
 	binary := filepath.Join(dir, "flagstone")
 	if err := build(ctx, runtime.GOOS+"/"+runtime.GOARCH, binary); err != nil {
 		return err
@@ -131,6 +172,9 @@ func writeHelp(ctx context.Context, out string) (err error) {
 			return err
 		}
 		text = bytes.ReplaceAll(text, []byte(binary), []byte("flagstone"))
+		if bytes.Contains(text, []byte(filepath.Base(dir))) {
+			return fmt.Errorf("%s names the folder of its build", name)
+		}
 		if err := os.WriteFile(filepath.Join(out, name), text, 0o644); err != nil {
 			return err
 		}

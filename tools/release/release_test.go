@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"strings"
 	"testing"
 )
 
@@ -51,6 +52,10 @@ func TestTheSBOMOfABinaryIsReadFromIt(t *testing.T) {
 	var b bom
 	if err := json.Unmarshal(text, &b); err != nil || b.Metadata.Component.Name != "github.com/flagstone-db/flagstone/tools" {
 		t.Errorf("%v, %s", err, text)
+	}
+	// The toolchain records no revision in the binary of a test.
+	if err := hasRevision(binary); err == nil || !strings.Contains(err.Error(), "records no revision") {
+		t.Error(err)
 	}
 	if err := os.WriteFile(binary, content[:1000], 0o600); err != nil {
 		t.Fatal(err)

@@ -13,7 +13,7 @@ export function stream({ main, signal, at }) {
   main.append(h('h2', {}, 'Stream'), facts, shards, h('h2', {}, 'Tunnels'),
     h('p', { class: 'soft' }, 'A tunnel keeps its place in the server. A reader with an iterator (GetStreamRecord) keeps its place itself, and is not shown.'), tunnels);
   live(signal, 5000, async () => {
-    const found = await ask('GET streams', at), now = Date.now();
+    const found = await ask('GET streams', at);
     if (found.stream == null) {
       set(facts, h('p', { class: 'soft' }, 'The table has no stream. Options can give it one.'));
       set(shards);
@@ -27,7 +27,7 @@ export function stream({ main, signal, at }) {
     set(tunnels, found.tunnels.length ? found.tunnels.flatMap(t => [h('h3', {}, t.name), tiles([
       ['type', t.type], ['rows of the table', t.type === 'Stream' ? 'not read' : t.base_done ? 'all read' : 'being read'], ['made', moment(t.created_millis)],
     ]), h('p', { class: 'soft' }, 'Its id is ', h('code', {}, t.id), '.'), t.expired ? h('p', { class: 'bad' }, `It cannot be read any more: ${t.expired}`) : '', table(`Channels of ${t.name}`, [
-      ['channel', c => h('code', {}, c.id)], ['state', c => c.status], ['consumed up to', c => place(c, now)], ['client', c => c.client ? h('code', {}, c.client) : 'none'],
+      ['channel', c => h('code', {}, c.id)], ['state', c => c.status], ['consumed up to', c => place(c, found.now_millis)], ['client', c => c.client ? h('code', {}, c.client) : 'none'],
     ], t.channels, 'It has no channels.')]) : h('p', { class: 'soft' }, 'The table has no tunnels.'));
   });
 }
