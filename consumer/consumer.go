@@ -94,12 +94,13 @@ type run struct {
 	at      Position
 	changed bool // since it was saved
 	saved   time.Time
+	ended   map[string]bool // shards that were read to their ends, and whose children are not in the position yet
 }
 
 // Run reads until ctx ends, and then returns its cause, or until all changes are read if Follow is not set. It ends
 // earlier with an error of Handle, Save or a request, or with one that matches ErrLost.
 func Run(ctx context.Context, client Client, o Options) error {
-	r := &run{Options: o, client: client, saved: time.Now()}
+	r := &run{Options: o, client: client, saved: time.Now(), ended: map[string]bool{}}
 	if err := r.begin(ctx); err != nil {
 		return err
 	}
@@ -133,8 +134,6 @@ func (r *run) round(ctx context.Context) (read bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	shards := make(chan string)
-	var mu sync.Mutex
-	var ended []string
 	var workers sync.WaitGroup
 	for range max(r.Workers, 1) {
 		workers.Go(func() {
@@ -143,12 +142,12 @@ func (r *run) round(ctx context.Context) (read bool, err error) {
 				if err != nil {
 					cancel(err) // only the first one stays
 				}
-				mu.Lock()
-				read = read || some || end
+				r.mu.Lock()
+				read = read || some
 				if end {
-					ended = append(ended, shard)
+					r.ended[shard] = true
 				}
-				mu.Unlock()
+				r.mu.Unlock()
 			}
 		})
 	}
@@ -157,10 +156,11 @@ func (r *run) round(ctx context.Context) (read bool, err error) {
 	}
 	close(shards)
 	workers.Wait()
-	if len(ended) > 0 && ctx.Err() == nil {
-		if err := r.discover(ctx, ended); err != nil {
+	if before := len(r.ended); before > 0 && ctx.Err() == nil {
+		if err := r.discover(ctx); err != nil {
 			return read, err
 		}
+		read = read || len(r.ended) < before
 	}
 	return read, context.Cause(ctx)
 }
@@ -168,7 +168,7 @@ func (r *run) round(ctx context.Context) (read bool, err error) {
 // open lists the shards that have not ended, in ascending order.
 func (r *run) open() (shards []string) {
 	for _, shard := range slices.Sorted(maps.Keys(r.at.Shards)) {
-		if r.at.Shards[shard] != "" {
+		if r.at.Shards[shard] != "" && !r.ended[shard] {
 			shards = append(shards, shard)
 		}
 	}
@@ -182,7 +182,7 @@ func (r *run) turn(ctx context.Context, shard string) (some, ended bool, err err
 	iterator := r.at.Shards[shard]
 	r.mu.Unlock()
 	for range turnPages {
-		page, err := r.page(ctx, iterator)
+		page, err := r.page(ctx, iterator, nil)
 		if err != nil {
 			return some, false, inShard(shard, err)
 		}
@@ -214,10 +214,11 @@ func inShard(shard string, err error) error {
 	return fmt.Errorf("shard %s of the stream: %w", shard, err)
 }
 
-func (r *run) page(ctx context.Context, iterator string) (page *tablestore.GetStreamRecordResponse, err error) {
+// page reads the records at an iterator, at most limit if it is not nil.
+func (r *run) page(ctx context.Context, iterator string, limit *int32) (page *tablestore.GetStreamRecordResponse, err error) {
 	at := tablestore.ShardIterator(iterator)
 	err = r.ask(ctx, func() (err error) {
-		page, err = r.client.GetStreamRecord(&tablestore.GetStreamRecordRequest{ShardIterator: &at})
+		page, err = r.client.GetStreamRecord(&tablestore.GetStreamRecordRequest{ShardIterator: &at, Limit: limit})
 		return err
 	})
 	if hasCode(err, codeTrimmed, codeMissing) {

@@ -387,3 +387,66 @@ func TestLostChangesAreReported(t *testing.T) {
 		t.Errorf("a table without a stream: %v", err)
 	}
 }
+
+// TestChangesThatExpireInAChildWhileItsParentEndsAreLost lets the clock go on while the last page of the parent is handled.
+func TestChangesThatExpireInAChildWhileItsParentEndsAreLost(t *testing.T) {
+	g := newRig(t)
+	g.put(1, 1)
+	g.cut(5, g.table.Split)
+	g.put(9, 2)
+	err := consumer.Run(context.Background(), g.client, consumer.Options{
+		Table: "t",
+		Handle: func(context.Context, string, []*tablestore.StreamRecord) error {
+			g.clock.Advance(2 * time.Hour)
+			g.put(9, 3) // the child forgets the first of its records
+			return nil
+		},
+	})
+	if !errors.Is(err, consumer.ErrLost) {
+		t.Error(err)
+	}
+}
+
+// late lists shards from the last to the first, and children only after some requests.
+type late struct {
+	consumer.Client
+	requests int
+}
+
+func (l *late) DescribeStream(r *tablestore.DescribeStreamRequest) (*tablestore.DescribeStreamResponse, error) {
+	d, err := l.Client.DescribeStream(r)
+	if err != nil {
+		return nil, err
+	}
+	slices.Reverse(d.Shards)
+	if l.requests--; l.requests >= 0 {
+		d.Shards = slices.DeleteFunc(d.Shards, func(s *tablestore.StreamShard) bool { return s.FatherShard != nil })
+	}
+	return d, nil
+}
+
+func TestChildrenThatAreListedLateAreRead(t *testing.T) {
+	g := newRig(t)
+	g.put(9, 1)
+	g.cut(5, g.table.Split)
+	g.put(9, 2)
+	done := errors.New("done")
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	var got []int64
+	err := consumer.Run(ctx, &late{Client: g.client, requests: 3}, consumer.Options{
+		Table: "t", Follow: true,
+		Handle: func(_ context.Context, _ string, records []*tablestore.StreamRecord) error {
+			for _, r := range records {
+				_, n := seen(r)
+				if got = append(got, n); n == 2 {
+					cancel(done)
+				}
+			}
+			return nil
+		},
+	})
+	if !errors.Is(err, done) || !slices.Equal(got, []int64{1, 2}) {
+		t.Errorf("%d, %v", got, err)
+	}
+}
