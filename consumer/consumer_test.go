@@ -450,3 +450,56 @@ func TestChildrenThatAreListedLateAreRead(t *testing.T) {
 		t.Errorf("%d, %v", got, err)
 	}
 }
+
+// TestARunEndsWhileTheTableIsWritten writes a change for each one that is read.
+func TestARunEndsWhileTheTableIsWritten(t *testing.T) {
+	g := newRig(t)
+	g.put(1, 1)
+	g.put(9, 1)
+	g.cut(5, g.table.Split)
+	g.put(1, 2)
+	g.put(9, 2)
+	handled := 0
+	err := consumer.Run(context.Background(), g.client, consumer.Options{
+		Table: "t",
+		Handle: func(_ context.Context, _ string, records []*tablestore.StreamRecord) error {
+			if handled += len(records); handled > 100 {
+				return errors.New("it does not end")
+			}
+			g.put(1, 3)
+			g.put(9, 3)
+			return nil
+		},
+	})
+	if err != nil || handled < 4 {
+		t.Errorf("%d changes, %v", handled, err)
+	}
+}
+
+// TestAnInterruptionHidesNoOtherError ends the context in the handler.
+func TestAnInterruptionHidesNoOtherError(t *testing.T) {
+	cause, errHandler, errSave := errors.New("interrupted"), errors.New("no handler"), errors.New("no position")
+	for name, c := range map[string]struct{ handle, save, want error }{
+		"nothing failed":         {nil, nil, cause},
+		"the handler gave up":    {context.Canceled, nil, cause},
+		"the handler failed":     {errHandler, nil, errHandler},
+		"the position is unsafe": {nil, errSave, errSave},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newRig(t)
+			g.put(1, 1)
+			ctx, cancel := context.WithCancelCause(context.Background())
+			defer cancel(nil)
+			err := consumer.Run(ctx, g.client, consumer.Options{
+				Table: "t", Follow: true, Save: func(*consumer.Position) error { return c.save },
+				Handle: func(context.Context, string, []*tablestore.StreamRecord) error {
+					cancel(cause)
+					return c.handle
+				},
+			})
+			if !errors.Is(err, c.want) || (err == cause) != (c.want == cause) || c.want != cause && errors.Is(err, cause) {
+				t.Error(err)
+			}
+		})
+	}
+}
