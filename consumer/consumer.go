@@ -28,7 +28,8 @@ import (
 	"github.com/aliyun/aliyun-tablestore-go-sdk/tablestore"
 )
 
-// ErrLost says that changes can no longer be read: they expired before they were consumed, or the stream was disabled.
+// ErrLost says that changes can no longer be read: they expired before they were consumed, the stream was disabled, or the
+// table was dropped.
 // The caller reads the table again, and begins without a position.
 var ErrLost = errors.New("consumer: changes are lost")
 

@@ -359,6 +359,11 @@ func TestLostChangesAreReported(t *testing.T) {
 				}
 			}
 		},
+		"no table": func(g *rig) {
+			if _, err := g.client.DeleteTable(&tablestore.DeleteTableRequest{TableName: "t"}); err != nil {
+				g.t.Fatal(err)
+			}
+		},
 		"no stream": func(g *rig) {
 			if _, err := g.client.UpdateTable(&tablestore.UpdateTableRequest{TableName: "t", StreamSpec: &tablestore.StreamSpecification{}}); err != nil {
 				g.t.Fatal(err)

@@ -53,6 +53,8 @@ func (r *run) stream(ctx context.Context) (string, error) {
 		return err
 	})
 	switch {
+	case r.From != nil && hasCode(err, codeMissing):
+		return "", fmt.Errorf("%w: table %s was dropped: %w", ErrLost, r.Table, err)
 	case err != nil:
 		return "", fmt.Errorf("table %s: %w", r.Table, err)
 	case len(list.Streams) > 0:
