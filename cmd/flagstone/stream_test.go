@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -157,4 +160,21 @@ func TestATailGoesOnAtItsPosition(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused(t, "checksum", tail...)
+}
+
+// TestAnswersThatAreNoneAreRefused talks to an endpoint that redirects, to one whose answers are empty, and to none.
+func TestAnswersThatAreNoneAreRefused(t *testing.T) {
+	t.Setenv("FLAGSTONE_ACCESS_KEY_ID", "id")
+	t.Setenv("FLAGSTONE_ACCESS_KEY_SECRET", "secret")
+	empty := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		io.WriteString(w, "\n\x00") // a first field without content
+	}))
+	defer empty.Close()
+	redirects := httptest.NewServer(http.RedirectHandler(empty.URL, http.StatusTemporaryRedirect))
+	defer redirects.Close()
+	refused(t, "307", "tunnel", "list", "--endpoint", redirects.URL)
+	refused(t, "empty id", "tunnel", "create", "t", "copy", "--endpoint", empty.URL)
+	refused(t, "not set", "tunnel", "describe", "t", "copy", "--endpoint", empty.URL)
+	empty.Close()
+	refused(t, "table t", "stream", "tail", "t", "--follow", "--endpoint", empty.URL)
 }
