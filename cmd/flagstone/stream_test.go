@@ -49,6 +49,14 @@ func followed(t *testing.T, args ...string) string {
 	return out.String()
 }
 
+// interruptedPipe is a pipe that breaks as the command is interrupted.
+type interruptedPipe struct{ interrupt context.CancelFunc }
+
+func (p interruptedPipe) Write([]byte) (int, error) {
+	p.interrupt()
+	return 0, io.ErrClosedPipe
+}
+
 // TestTheCommandsOfThePagesOnStreamsAndTunnelsRun does what the pages say, line by line.
 func TestTheCommandsOfThePagesOnStreamsAndTunnelsRun(t *testing.T) {
 	served(t)
@@ -113,6 +121,12 @@ func TestATailGoesOnAtItsPosition(t *testing.T) {
 	tail := []string{"stream", "tail", "t", "--json", "--state", state}
 	done(t, "table", "create", "t", "--key", "k:string", "--stream", "1")
 	done(t, "put", "t", "a", "-s", "c=1", "-s", "d=x")
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var errOut bytes.Buffer
+	if status := run(ctx, append(tail, "--follow"), &output{out: interruptedPipe{cancel}, err: &errOut}); status == 0 || !strings.Contains(errOut.String(), "closed pipe") {
+		t.Errorf("a change that was not printed: status %d, %s", status, errOut.String())
+	}
 	first := followed(t, append(tail, "--follow")...)
 	done(t, "update", "t", "a", "-s", "c=2", "-u", "d")
 	done(t, "table", "split", "t", "b")
