@@ -84,7 +84,7 @@ type StreamPosition struct {
 // StreamLimits bound what one Read returns; 0 is no limit.
 type StreamLimits struct {
 	Records int
-	Bytes   int64 // of memory of keys and cells; the last record may exceed it
+	Bytes   int64 // of memory: keys and values, and 96 bytes for each cell; the last record may exceed it
 }
 
 // StreamPage is what Read found.

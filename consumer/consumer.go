@@ -28,7 +28,8 @@ import (
 	"github.com/aliyun/aliyun-tablestore-go-sdk/tablestore"
 )
 
-// ErrLost says that changes can no longer be read: they expired before they were consumed, or the stream was disabled.
+// ErrLost says that changes can no longer be read: they expired before they were consumed, the stream was disabled, or the
+// table was dropped.
 // The caller reads the table again, and begins without a position.
 var ErrLost = errors.New("consumer: changes are lost")
 
@@ -64,10 +65,11 @@ type Options struct {
 	// Since leaves out earlier changes, by the clock of the server. The zero time begins at the oldest change there is.
 	// It is not used if From is given.
 	Since time.Time
-	// Save keeps the position: about every second while changes come, before each pause, and when Run ends. Calls do not
-	// overlap. The position is valid during the call. An error ends Run. Nil keeps none.
+	// Save keeps the position: about every second while changes come, when there are no more, and when Run ends. Calls do
+	// not overlap. The position is valid during the call. An error ends Run. Nil keeps none.
 	Save func(*Position) error
-	// Follow waits for further changes. Otherwise Run ends when it has read all there are.
+	// Follow waits for further changes. Otherwise Run ends when each shard had no more at some moment of the run, also if
+	// the table is written meanwhile.
 	Follow bool
 	// Workers is how many shards are read at a time; 0 is one. Each holds one page in memory.
 	Workers int
@@ -94,30 +96,57 @@ type run struct {
 	at      Position
 	changed bool // since it was saved
 	saved   time.Time
+	// ended are the shards that were read to their ends, and whose children are not in the position yet.
+	ended map[string]bool
+	// finished are the shards of which this run has read what there was, unless it follows them.
+	finished map[string]bool
 }
 
 // Run reads until ctx ends, and then returns its cause, or until all changes are read if Follow is not set. It ends
-// earlier with an error of Handle, Save or a request, or with one that matches ErrLost.
+// earlier with an error of Handle, Save or a request, or with one that matches ErrLost. If the last position cannot be
+// saved after ctx has ended, it returns that error alone.
 func Run(ctx context.Context, client Client, o Options) error {
-	r := &run{Options: o, client: client, saved: time.Now()}
+	r := &run{Options: o, client: client, saved: time.Now(), ended: map[string]bool{}, finished: map[string]bool{}}
+	err := r.read(ctx)
+	interrupted := endedBy(ctx, err)
+	switch unsaved := r.save(); {
+	case unsaved != nil && interrupted:
+		return unsaved
+	case unsaved != nil:
+		return errors.Join(err, unsaved)
+	case interrupted:
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// endedBy reports whether err tells no more than that ctx has ended.
+func endedBy(ctx context.Context, err error) bool {
+	return ctx.Err() != nil && (errors.Is(err, context.Cause(ctx)) || errors.Is(err, ctx.Err()))
+}
+
+// read is Run without the last position.
+func (r *run) read(ctx context.Context) error {
 	if err := r.begin(ctx); err != nil {
 		return err
 	}
 	pause := firstPause
 	for {
-		read, err := r.round(ctx)
-		if err != nil {
-			return errors.Join(err, r.save())
-		}
+		found, err := r.round(ctx)
 		switch {
-		case read:
-			pause = firstPause
-			continue
-		case !r.Follow:
-			return r.save()
-		}
-		if err := r.save(); err != nil {
+		case err != nil:
 			return err
+		case !r.Follow && len(r.open()) == 0:
+			return nil
+		case found.some:
+			pause = firstPause
+		default: // no changes come
+			if err := r.save(); err != nil {
+				return err
+			}
+		}
+		if found.more || found.ended {
+			continue
 		}
 		select {
 		case <-time.After(pause):
@@ -128,27 +157,37 @@ func Run(ctx context.Context, client Client, o Options) error {
 	}
 }
 
-// round gives each open shard a turn. It reports whether a record was read or a shard has ended.
-func (r *run) round(ctx context.Context) (read bool, err error) {
-	ctx, cancel := context.WithCancelCause(ctx)
+// progress is what turns have found.
+type progress struct {
+	some  bool // there were records
+	more  bool // there are further ones
+	ended bool // a shard has ended
+}
+
+// round gives each open shard a turn. Its error is the first one of a turn, or the cause if the context has ended.
+func (r *run) round(parent context.Context) (all progress, err error) {
+	ctx, cancel := context.WithCancelCause(parent)
 	defer cancel(nil)
 	shards := make(chan string)
-	var mu sync.Mutex
-	var ended []string
 	var workers sync.WaitGroup
 	for range max(r.Workers, 1) {
 		workers.Go(func() {
 			for shard := range shards {
-				some, end, err := r.turn(ctx, shard)
-				if err != nil {
-					cancel(err) // only the first one stays
+				found, failed := r.turn(ctx, shard)
+				r.mu.Lock()
+				switch {
+				case failed != nil:
+					if err == nil && !endedBy(parent, failed) {
+						err = failed
+					}
+					cancel(failed)
+				case found.ended:
+					r.ended[shard] = true
+				case !found.more && !r.Follow:
+					r.finished[shard] = true
 				}
-				mu.Lock()
-				read = read || some || end
-				if end {
-					ended = append(ended, shard)
-				}
-				mu.Unlock()
+				all.some, all.more = all.some || found.some, all.more || found.more
+				r.mu.Unlock()
 			}
 		})
 	}
@@ -157,67 +196,71 @@ func (r *run) round(ctx context.Context) (read bool, err error) {
 	}
 	close(shards)
 	workers.Wait()
-	if len(ended) > 0 && ctx.Err() == nil {
-		if err := r.discover(ctx, ended); err != nil {
-			return read, err
-		}
+	if err == nil {
+		err = context.Cause(parent)
 	}
-	return read, context.Cause(ctx)
+	if before := len(r.ended); err == nil && before > 0 {
+		err = r.discover(parent)
+		all.ended = len(r.ended) < before
+	}
+	return all, err
 }
 
-// open lists the shards that have not ended, in ascending order.
+// open lists the shards that are to be read, in ascending order.
 func (r *run) open() (shards []string) {
 	for _, shard := range slices.Sorted(maps.Keys(r.at.Shards)) {
-		if r.at.Shards[shard] != "" {
+		if r.at.Shards[shard] != "" && !r.ended[shard] && !r.finished[shard] {
 			shards = append(shards, shard)
 		}
 	}
 	return shards
 }
 
-// turn reads some pages of a shard. It reports whether there were records, and whether the shard has ended. The position
-// of a shard that has ended stays before its last page until those of its children are known.
-func (r *run) turn(ctx context.Context, shard string) (some, ended bool, err error) {
+// turn reads some pages of a shard. The position of a shard that has ended stays before its last page until those of its
+// children are known.
+func (r *run) turn(ctx context.Context, shard string) (found progress, err error) {
 	r.mu.Lock()
 	iterator := r.at.Shards[shard]
 	r.mu.Unlock()
 	for range turnPages {
-		page, err := r.page(ctx, iterator)
+		page, err := r.page(ctx, iterator, nil)
 		if err != nil {
-			return some, false, inShard(shard, err)
+			return found, inShard(shard, err)
 		}
 		if len(page.Records) > 0 {
-			some = true
+			found.some = true
 			if err := r.Handle(ctx, shard, page.Records); err != nil {
-				return some, false, inShard(shard, err)
+				return found, inShard(shard, err)
 			}
 		}
-		if page.NextShardIterator == nil {
-			return some, true, nil
+		if found.ended = page.NextShardIterator == nil; found.ended {
+			found.more = false
+			return found, nil
 		}
 		iterator = string(*page.NextShardIterator)
 		if err := r.move(shard, iterator); err != nil {
-			return some, false, err
+			return found, err
 		}
-		more := len(page.Records) > 0
+		found.more = len(page.Records) > 0
 		if page.MayMoreRecord != nil {
-			more = *page.MayMoreRecord
+			found.more = *page.MayMoreRecord
 		}
-		if !more {
+		if !found.more {
 			break
 		}
 	}
-	return some, false, nil
+	return found, nil
 }
 
 func inShard(shard string, err error) error {
 	return fmt.Errorf("shard %s of the stream: %w", shard, err)
 }
 
-func (r *run) page(ctx context.Context, iterator string) (page *tablestore.GetStreamRecordResponse, err error) {
+// page reads the records at an iterator, at most limit if it is not nil.
+func (r *run) page(ctx context.Context, iterator string, limit *int32) (page *tablestore.GetStreamRecordResponse, err error) {
 	at := tablestore.ShardIterator(iterator)
 	err = r.ask(ctx, func() (err error) {
-		page, err = r.client.GetStreamRecord(&tablestore.GetStreamRecordRequest{ShardIterator: &at})
+		page, err = r.client.GetStreamRecord(&tablestore.GetStreamRecordRequest{ShardIterator: &at, Limit: limit})
 		return err
 	})
 	if hasCode(err, codeTrimmed, codeMissing) {
@@ -263,6 +306,7 @@ func (r *run) keep() error {
 		return nil
 	}
 	if err := r.Save(&r.at); err != nil {
+		r.changed = false // Run ends, and reports this once
 		return fmt.Errorf("consumer: the position in the stream of table %s: %w", r.Table, err)
 	}
 	r.changed, r.saved = false, time.Now()

@@ -359,6 +359,11 @@ func TestLostChangesAreReported(t *testing.T) {
 				}
 			}
 		},
+		"no table": func(g *rig) {
+			if _, err := g.client.DeleteTable(&tablestore.DeleteTableRequest{TableName: "t"}); err != nil {
+				g.t.Fatal(err)
+			}
+		},
 		"no stream": func(g *rig) {
 			if _, err := g.client.UpdateTable(&tablestore.UpdateTableRequest{TableName: "t", StreamSpec: &tablestore.StreamSpecification{}}); err != nil {
 				g.t.Fatal(err)
@@ -385,5 +390,124 @@ func TestLostChangesAreReported(t *testing.T) {
 	}
 	if _, err := g.all(consumer.Options{}); err == nil || errors.Is(err, consumer.ErrLost) {
 		t.Errorf("a table without a stream: %v", err)
+	}
+}
+
+// TestChangesThatExpireInAChildWhileItsParentEndsAreLost lets the clock go on while the last page of the parent is handled.
+func TestChangesThatExpireInAChildWhileItsParentEndsAreLost(t *testing.T) {
+	g := newRig(t)
+	g.put(1, 1)
+	g.cut(5, g.table.Split)
+	g.put(9, 2)
+	var once sync.Once
+	err := consumer.Run(context.Background(), g.client, consumer.Options{
+		Table: "t",
+		Handle: func(context.Context, string, []*tablestore.StreamRecord) error {
+			once.Do(func() {
+				g.clock.Advance(2 * time.Hour)
+				g.put(9, 3) // the child forgets the first of its records
+			})
+			return nil
+		},
+	})
+	if !errors.Is(err, consumer.ErrLost) {
+		t.Error(err)
+	}
+}
+
+// late lists shards from the last to the first, and children only after some requests.
+type late struct {
+	consumer.Client
+	requests int
+}
+
+func (l *late) DescribeStream(r *tablestore.DescribeStreamRequest) (*tablestore.DescribeStreamResponse, error) {
+	d, err := l.Client.DescribeStream(r)
+	if err != nil {
+		return nil, err
+	}
+	slices.Reverse(d.Shards)
+	if l.requests--; l.requests >= 0 {
+		d.Shards = slices.DeleteFunc(d.Shards, func(s *tablestore.StreamShard) bool { return s.FatherShard != nil })
+	}
+	return d, nil
+}
+
+func TestChildrenThatAreListedLateAreRead(t *testing.T) {
+	g := newRig(t)
+	g.put(9, 1)
+	g.cut(5, g.table.Split)
+	g.put(9, 2)
+	done := errors.New("done")
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	var got []int64
+	err := consumer.Run(ctx, &late{Client: g.client, requests: 3}, consumer.Options{
+		Table: "t", Follow: true,
+		Handle: func(_ context.Context, _ string, records []*tablestore.StreamRecord) error {
+			for _, r := range records {
+				_, n := seen(r)
+				if got = append(got, n); n == 2 {
+					cancel(done)
+				}
+			}
+			return nil
+		},
+	})
+	if !errors.Is(err, done) || !slices.Equal(got, []int64{1, 2}) {
+		t.Errorf("%d, %v", got, err)
+	}
+}
+
+// TestARunEndsWhileTheTableIsWritten writes a change for each one that is read.
+func TestARunEndsWhileTheTableIsWritten(t *testing.T) {
+	g := newRig(t)
+	g.put(1, 1)
+	g.put(9, 1)
+	g.cut(5, g.table.Split)
+	g.put(1, 2)
+	g.put(9, 2)
+	handled := 0
+	err := consumer.Run(context.Background(), g.client, consumer.Options{
+		Table: "t",
+		Handle: func(_ context.Context, _ string, records []*tablestore.StreamRecord) error {
+			if handled += len(records); handled > 100 {
+				return errors.New("it does not end")
+			}
+			g.put(1, 3)
+			g.put(9, 3)
+			return nil
+		},
+	})
+	if err != nil || handled < 4 {
+		t.Errorf("%d changes, %v", handled, err)
+	}
+}
+
+// TestAnInterruptionHidesNoOtherError ends the context in the handler.
+func TestAnInterruptionHidesNoOtherError(t *testing.T) {
+	cause, errHandler, errSave := errors.New("interrupted"), errors.New("no handler"), errors.New("no position")
+	for name, c := range map[string]struct{ handle, save, want error }{
+		"nothing failed":         {nil, nil, cause},
+		"the handler gave up":    {context.Canceled, nil, cause},
+		"the handler failed":     {errHandler, nil, errHandler},
+		"the position is unsafe": {nil, errSave, errSave},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newRig(t)
+			g.put(1, 1)
+			ctx, cancel := context.WithCancelCause(context.Background())
+			defer cancel(nil)
+			err := consumer.Run(ctx, g.client, consumer.Options{
+				Table: "t", Follow: true, Save: func(*consumer.Position) error { return c.save },
+				Handle: func(context.Context, string, []*tablestore.StreamRecord) error {
+					cancel(cause)
+					return c.handle
+				},
+			})
+			if !errors.Is(err, c.want) || (err == cause) != (c.want == cause) || c.want != cause && errors.Is(err, cause) {
+				t.Error(err)
+			}
+		})
 	}
 }

@@ -36,7 +36,7 @@ func (r *run) begin(ctx context.Context) error {
 		if !r.Since.IsZero() {
 			r.at.Since = max(r.Since.UnixMicro(), 1)
 		}
-		return r.discover(ctx, nil)
+		return r.discover(ctx)
 	}
 	r.at = Position{Stream: r.From.Stream, Since: r.From.Since, Shards: maps.Clone(r.From.Shards)}
 	if r.at.Stream != id || len(r.at.Shards) == 0 {
@@ -53,6 +53,8 @@ func (r *run) stream(ctx context.Context) (string, error) {
 		return err
 	})
 	switch {
+	case r.From != nil && hasCode(err, codeMissing):
+		return "", fmt.Errorf("%w: table %s was dropped: %w", ErrLost, r.Table, err)
 	case err != nil:
 		return "", fmt.Errorf("table %s: %w", r.Table, err)
 	case len(list.Streams) > 0:
@@ -63,52 +65,80 @@ func (r *run) stream(ctx context.Context) (string, error) {
 	return "", fmt.Errorf("table %s has no stream", r.Table)
 }
 
-// discover takes shards into the position whose parents are consumed, those of ended included, and takes those out that
-// the endpoint has forgotten. No turn is under way.
-func (r *run) discover(ctx context.Context, ended []string) error {
+// discover takes shards into the position whose parents are consumed, those of r.ended included, and takes those out that
+// the endpoint has forgotten. A shard stays in r.ended until a child of it is listed. No turn is under way.
+func (r *run) discover(ctx context.Context) error {
 	shards, err := r.shards(ctx)
 	if err != nil {
 		return fmt.Errorf("stream of table %s: %w", r.Table, err)
 	}
-	first := len(r.at.Shards) == 0
 	next := maps.Clone(r.at.Shards)
-	for _, shard := range ended {
-		next[shard] = ""
-	}
 	listed := make(map[string]bool, len(shards))
 	for _, s := range shards {
 		listed[string(*s.SelfShard)] = true
+		for _, parent := range parents(s) {
+			if r.ended[parent] {
+				next[parent] = ""
+			}
+		}
 	}
-	needed := map[string]bool{} // parents of shards that wait
-	for _, s := range shards {
-		id := string(*s.SelfShard)
-		if _, known := next[id]; known {
+	needed, err := r.enter(ctx, shards, listed, next)
+	if err != nil {
+		return err
+	}
+	for shard := range r.ended {
+		if next[shard] != "" {
 			continue
 		}
-		ready := true
-		for _, parent := range parents(s) {
-			needed[parent] = true
-			place, known := next[parent]
-			switch {
-			case known:
-				ready = ready && place == ""
-			case listed[parent]:
-				ready = false
-			case !first:
-				return fmt.Errorf("%w: shard %s of the stream was forgotten before it was read", ErrLost, parent)
-			}
-		}
-		if ready {
-			if next[id], err = r.iterator(ctx, *s.SelfShard, first); err != nil {
-				return inShard(id, err)
-			}
+		// Records of a child can expire before its iterator is there, which then begins behind them. All of them are
+		// later than the parent, so none has expired if the parent can still be read.
+		if _, err := r.page(ctx, r.at.Shards[shard], new(int32(1))); err != nil {
+			return inShard(shard, err)
 		}
 	}
+	maps.DeleteFunc(r.ended, func(shard string, _ bool) bool { return next[shard] == "" })
 	maps.DeleteFunc(next, func(id, place string) bool { return place == "" && !listed[id] && !needed[id] })
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.at.Shards, r.changed = next, true
+	r.changed = r.changed || !maps.Equal(r.at.Shards, next)
+	r.at.Shards = next
 	return nil
+}
+
+// enter adds the shards to next whose parents are consumed there. It returns the parents of those that it did not find
+// there.
+func (r *run) enter(ctx context.Context, shards []*tablestore.StreamShard, listed map[string]bool, next map[string]string) (needed map[string]bool, err error) {
+	first := len(r.at.Shards) == 0
+	needed = map[string]bool{}
+	for again := true; again; { // a child may be listed before its parent
+		again = false
+		for _, s := range shards {
+			id := string(*s.SelfShard)
+			if _, known := next[id]; known {
+				continue
+			}
+			ready := true
+			for _, parent := range parents(s) {
+				needed[parent] = true
+				place, known := next[parent]
+				switch {
+				case known:
+					ready = ready && place == ""
+				case listed[parent]:
+					ready = false
+				case !first:
+					return nil, fmt.Errorf("%w: shard %s of the stream was forgotten before it was read", ErrLost, parent)
+				}
+			}
+			if ready {
+				if next[id], err = r.iterator(ctx, *s.SelfShard, first); err != nil {
+					return nil, inShard(id, err)
+				}
+				again = true
+			}
+		}
+	}
+	return needed, nil
 }
 
 // parents are the shards that a shard came from.

@@ -46,6 +46,7 @@ type Engine struct {
 	seed       maphash.Seed
 	tunnels    tunnels
 
+	tunnelCreation sync.Mutex // held while a tunnel is created, so one at a time looks up shards; before tableOps
 	tableOps sync.Mutex // held by operations that change the set of tables or a table's options
 	opTimes  []int64    // wall clock of the newest such operations; see Limits.EnforceRates
 }

@@ -63,12 +63,12 @@ func (e *Engine) AddInstance(name string) error {
 	if err := CheckInstanceName(name, e.limits); err != nil {
 		return err
 	}
+	e.sweepTunnels(name) // before the lock, for which each request waits
 	e.instancesMu.Lock()
 	defer e.instancesMu.Unlock()
 	if _, ok := e.instances[name]; ok {
 		return fmt.Errorf("instance %q is served already", name)
 	}
-	e.sweepTunnels(name)
 	e.instances[name] = struct{}{}
 	return nil
 }

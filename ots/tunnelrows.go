@@ -25,7 +25,7 @@ const (
 	channelKind  = "channel"
 	tunnelColumn = "v"
 
-	// tunnelCleanup bounds how long the tunnels of a dropped table are deleted.
+	// tunnelCleanup bounds how long tunnels whose tables are gone are deleted.
 	tunnelCleanup = 10 * time.Second
 )
 
@@ -315,8 +315,9 @@ func (e *Engine) dropTunnels(ctx context.Context, open []*openTunnel) {
 // sweepTunnels deletes the rows of tunnels whose tables are gone: those of an instance that was cut off between
 // dropping a table and deleting its tunnels. They have no effect, so an error only leaves them behind.
 func (e *Engine) sweepTunnels(instance string) {
-	ctx := context.Background()
-	var gone [][]row.Value
+	ctx, cancel := context.WithTimeout(context.Background(), tunnelCleanup)
+	defer cancel()
+	var gone []string
 	err := e.scanTunnels(ctx, []row.Value{row.String(instance), row.String(tunnelKind)}, func(key []row.Value, content []byte) error {
 		spec, err := tunnel.DecodeSpec(content)
 		if err != nil {
@@ -324,13 +325,14 @@ func (e *Engine) sweepTunnels(instance string) {
 		}
 		t, bad := e.table(instance, spec.Table)
 		if bad != nil && bad.Code == CodeObjectNotExist || bad == nil && t.info.ID != spec.TableID {
-			id := string(key[2].Bytes())
-			gone = append(gone, tunnelKey(instance, id)[:3], channelKey(instance, id, "")[:3])
+			gone = append(gone, string(key[2].Bytes()))
 		}
 		return nil
 	})
-	if err == nil {
-		err = e.deleteTunnelRows(ctx, gone...)
+	for _, id := range gone {
+		if err == nil {
+			err = e.deleteTunnelRows(ctx, tunnelKey(instance, id)[:3], channelKey(instance, id, "")[:3])
+		}
 	}
 	if err != nil && !errors.Is(err, flagstone.ErrReadOnly) {
 		e.logger.Error("cannot delete the tunnels of tables that are gone", "instance", instance, "error", err)

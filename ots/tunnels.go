@@ -85,6 +85,8 @@ func (e *Engine) CreateTunnel(ctx context.Context, instance string, req *CreateT
 	if int64(req.StartMillis) > e.store.WallMillis() {
 		return "", invalid("The start offset of the tunnel is in the future.")
 	}
+	e.tunnelCreation.Lock()
+	defer e.tunnelCreation.Unlock()
 	t, bad := e.beginTunnel(ctx, instance, req)
 	if bad != nil {
 		return "", bad

@@ -130,6 +130,8 @@ func (streamTailCommand) Help() string {
 
 The position is kept in --state about every second and at the end, also when the command is interrupted. If it is killed, it prints some changes again. A file PATH.lock beside it keeps a second command away. If changes have expired since the position was kept, the command says so and fails: read the table again, and remove the file.
 
+The command fails if the endpoint does not answer at the beginning. If it goes away later, the command says so and waits for up to 5 minutes.
+
   flagstone stream tail orders
   flagstone stream tail orders --since 10m --follow
   flagstone stream tail orders --follow --json --state orders.position`
@@ -154,7 +156,7 @@ func (s *streamTailCommand) Run(ctx context.Context, c *output) error {
 		return err
 	}
 	printer := &changePrinter{json: s.JSON, out: bufio.NewWriterSize(c.out, 64<<10)}
-	options := consumer.Options{Table: s.Table, Follow: s.Follow, Handle: printer.print, Retry: (&waiting{out: c.err}).retry}
+	options := consumer.Options{Table: s.Table, Follow: s.Follow, Handle: printer.print, Retry: onceThen((&waiting{out: c.err}).retry)}
 	if s.Since > 0 {
 		options.Since = time.Now().Add(-s.Since)
 	}
@@ -169,10 +171,23 @@ func (s *streamTailCommand) Run(ctx context.Context, c *output) error {
 		}
 	}
 	err = consumer.Run(ctx, client, options)
-	if s.Follow && ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
-		return nil // interrupted, as is meant
+	if s.Follow && ctx.Err() != nil && err == context.Cause(ctx) {
+		return nil // interrupted, as is meant, and nothing else failed
 	}
 	return err
+}
+
+// onceThen sends the first request once, so that a wrong address is told at once, and further ones with retry. One caller
+// sends at a time.
+func onceThen(retry func(context.Context, func() error) error) func(context.Context, func() error) error {
+	begun := false
+	return func(ctx context.Context, request func() error) error {
+		if begun {
+			return retry(ctx, request)
+		}
+		begun = true
+		return request()
+	}
 }
 
 // resume loads the position and has it kept.

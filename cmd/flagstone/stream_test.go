@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -44,6 +47,14 @@ func followed(t *testing.T, args ...string) string {
 		t.Errorf("%v: status %d, %s", args, status, errOut.String())
 	}
 	return out.String()
+}
+
+// interruptedPipe is a pipe that breaks as the command is interrupted.
+type interruptedPipe struct{ interrupt context.CancelFunc }
+
+func (p interruptedPipe) Write([]byte) (int, error) {
+	p.interrupt()
+	return 0, io.ErrClosedPipe
 }
 
 // TestTheCommandsOfThePagesOnStreamsAndTunnelsRun does what the pages say, line by line.
@@ -110,6 +121,12 @@ func TestATailGoesOnAtItsPosition(t *testing.T) {
 	tail := []string{"stream", "tail", "t", "--json", "--state", state}
 	done(t, "table", "create", "t", "--key", "k:string", "--stream", "1")
 	done(t, "put", "t", "a", "-s", "c=1", "-s", "d=x")
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var errOut bytes.Buffer
+	if status := run(ctx, append(tail, "--follow"), &output{out: interruptedPipe{cancel}, err: &errOut}); status == 0 || !strings.Contains(errOut.String(), "closed pipe") {
+		t.Errorf("a change that was not printed: status %d, %s", status, errOut.String())
+	}
 	first := followed(t, append(tail, "--follow")...)
 	done(t, "update", "t", "a", "-s", "c=2", "-u", "d")
 	done(t, "table", "split", "t", "b")
@@ -157,4 +174,21 @@ func TestATailGoesOnAtItsPosition(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused(t, "checksum", tail...)
+}
+
+// TestAnswersThatAreNoneAreRefused talks to an endpoint that redirects, to one whose answers are empty, and to none.
+func TestAnswersThatAreNoneAreRefused(t *testing.T) {
+	t.Setenv("FLAGSTONE_ACCESS_KEY_ID", "id")
+	t.Setenv("FLAGSTONE_ACCESS_KEY_SECRET", "secret")
+	empty := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		io.WriteString(w, "\n\x00") // a first field without content
+	}))
+	defer empty.Close()
+	redirects := httptest.NewServer(http.RedirectHandler(empty.URL, http.StatusTemporaryRedirect))
+	defer redirects.Close()
+	refused(t, "307", "tunnel", "list", "--endpoint", redirects.URL)
+	refused(t, "empty id", "tunnel", "create", "t", "copy", "--endpoint", empty.URL)
+	refused(t, "not set", "tunnel", "describe", "t", "copy", "--endpoint", empty.URL)
+	empty.Close()
+	refused(t, "table t", "stream", "tail", "t", "--follow", "--endpoint", empty.URL)
 }

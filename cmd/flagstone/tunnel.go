@@ -153,6 +153,9 @@ func (m *tunnelCreateCommand) Run(ctx context.Context, c *output) error {
 	if err != nil {
 		return err
 	}
+	if answer.GetTunnelId() == "" {
+		return errors.New("the endpoint answers with an empty id of the tunnel")
+	}
 	_, err = fmt.Fprintln(c.out, answer.GetTunnelId())
 	return err
 }
@@ -176,6 +179,9 @@ const (
 	// mostTunnelAnswer bounds an answer, in bytes.
 	mostTunnelAnswer = 64 << 20
 )
+
+// tunnelClient follows no redirect: a signed request is for the endpoint alone.
+var tunnelClient = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 
 // tunnel sends a request.
 func (a *atEndpoint) tunnel(ctx context.Context, operation string, request, answer proto.Message) error {
@@ -206,7 +212,7 @@ func (a *atEndpoint) tunnel(ctx context.Context, operation string, request, answ
 		r.Header.Set(f.Name, f.Value)
 	}
 	r.Header.Set(signature.HeaderV2, signature.Sign(creds.secret, signature.AppendRequest(nil, path, fields)))
-	response, err := http.DefaultClient.Do(r)
+	response, err := tunnelClient.Do(r)
 	if err != nil {
 		return err
 	}
