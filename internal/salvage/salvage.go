@@ -304,7 +304,7 @@ func (v *salvager) log(id [16]byte) (manifest.LogEnd, error) {
 	if err != nil {
 		return manifest.LogEnd{}, err
 	}
-	err = wal.Salvage(from, v.State.KnownSegment(), func(rec wal.Record) error {
+	err = wal.Salvage(from, v.State.KnownSegment(), v.ctx.Err, func(rec wal.Record) error {
 		v.report.Records++
 		_, err := w.AppendNow(rec.Stream, rec.Position, rec.Payload)
 		for errors.Is(err, wal.ErrRoom) {
