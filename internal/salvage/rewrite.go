@@ -108,19 +108,21 @@ func (w *rewriter) block(l sstable.Loss) {
 		w.failed = cmp.Or(w.failed, l.Err)
 		return
 	}
-	if l.To == nil {
-		l.To = w.source.Meta.Largest
-	}
 	if l.Partial {
 		w.broken = l
 		w.spoiled = w.spoiled || w.inBroken()
 	}
+	if l.To == nil {
+		l.To = w.source.Meta.Largest
+	}
 	w.lost(w.source, Loss{Offset: l.Offset, From: l.From, To: l.To, Err: l.Err})
 }
 
-// inBroken reports whether the newest row may be the one that broken was a part of.
+// inBroken reports whether the newest row is the one that broken was a part of. broken.To may be the key of
+// the next row.
 func (w *rewriter) inBroken() bool {
-	return w.broken.Partial && bytes.Compare(w.broken.From, w.key) <= 0 && bytes.Compare(w.key, w.broken.To) <= 0
+	b := &w.broken
+	return b.Partial && bytes.Compare(b.From, w.key) <= 0 && (b.To == nil || bytes.Compare(w.key, b.To) < 0 || bytes.Equal(b.From, w.key))
 }
 
 // cell writes a cell, unless its value is lost or it is out of place.
