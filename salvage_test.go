@@ -298,3 +298,22 @@ func TestAnErrorThatIsNoDamageMakesNoStore(t *testing.T) {
 		}
 	}
 }
+
+// TestASalvageThatIsCutShortMakesNoStore fails all changes from the nth on.
+func TestASalvageThatIsCutShortMakesNoStore(t *testing.T) {
+	s := newSalvaged(t)
+	s.ok(s.fs.Edit(s.filesOf(".sst")[0], func(b []byte) []byte { b = bytes.Clone(b); b[100] ^= 1; return b }))
+	for n := 1; ; n++ {
+		disk := vfs.NewFault(s.fs, 1)
+		disk.Add(vfs.Rule{Ops: vfs.OpMutating, Nth: int64(n), Times: vfs.Forever, Action: vfs.FailWith(syscall.EIO)})
+		target := fmt.Sprint("/out", n)
+		_, err := Salvage(ctx(), "/store", target, Options{Seams: Seams{FS: disk}}, nil)
+		report, unfit := Check(ctx(), target, Options{Seams: Seams{FS: s.fs}}, nil)
+		if len(report.Problems) > 0 || unfit != nil && (err == nil || !errors.Is(unfit, ErrNotStore)) {
+			t.Fatalf("cut short before change %d: %v; the new store: %v, %v", n, err, report.Problems, unfit)
+		}
+		if err == nil {
+			return
+		}
+	}
+}

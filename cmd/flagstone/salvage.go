@@ -168,6 +168,9 @@ func (k *salvageCommand) beside(c *output, partial string) (losses int, err erro
 				}
 				continue
 			}
+			if file.name == instances.RegistryName && !errors.Is(err, instances.ErrCorrupt) {
+				return 0, err // it has a newer version
+			}
 		case !vfs.IsUnreadable(err):
 			return 0, err
 		}

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/flagstone-db/flagstone"
+	"github.com/flagstone-db/flagstone/instances"
 	"github.com/flagstone-db/flagstone/row"
 )
 
@@ -33,6 +34,7 @@ func TestSalvageTellsWhetherSomethingWasLost(t *testing.T) {
 	}
 	store := filepath.Join(t.TempDir(), "store")
 	makeRows(t, store)
+	registry := filepath.Join(store, instances.RegistryName)
 	secrets := filepath.Join(store, credentialsFile)
 	if err := writeSecret(secrets, []byte(credentialLines("id", "secret"))); err != nil {
 		t.Fatal(err)
@@ -56,6 +58,8 @@ func TestSalvageTellsWhetherSomethingWasLost(t *testing.T) {
 			content[100] ^= 1
 			return os.WriteFile(tables[0], content, 0o600)
 		}, lossStatus, "orders"},
+		{"a registry of a newer version", func() error { return os.WriteFile(registry, []byte("flagstone-instances 99 0\n"), 0o600) }, 1, ""},
+		{"a damaged registry", func() error { return os.WriteFile(registry, []byte("?"), 0o600) }, lossStatus, "orders"},
 		{"access keys that are a directory", func() error { return errors.Join(os.Remove(secrets), os.Mkdir(secrets, 0o700)) }, 1, ""},
 		{"no manifest", func() error { return os.Remove(filepath.Join(store, "CURRENT")) }, 1, ""},
 	} {
