@@ -15,7 +15,7 @@ import (
 )
 
 // TestARecordOfAStreamComesBackWholeOrNotAtAll loses the second part of row c and the first one of row e, and
-// meets row b, which is out of place, and cells of row g that are.
+// meets row b and a cell of row g that are out of place, and a reference that is none.
 func TestARecordOfAStreamComesBackWholeOrNotAtAll(t *testing.T) {
 	for _, c := range []struct {
 		log  *manifest.ChangeLog
@@ -50,6 +50,9 @@ func TestARecordOfAStreamComesBackWholeOrNotAtAll(t *testing.T) {
 		cell("b", "1")
 		cell("g", "2")
 		cell("g", "1")
+		if err := w.cell([]byte("g"), &row.Cell{Kind: row.KindPut, Type: row.TypeString, Column: []byte("3"), Value: make([]byte, row.ReferenceBytes), Separate: true}); err != nil {
+			t.Fatal(err)
+		}
 		if err := w.flush(); err != nil {
 			t.Fatal(err)
 		}
@@ -73,7 +76,7 @@ func TestARecordOfAStreamComesBackWholeOrNotAtAll(t *testing.T) {
 		if err = errors.Join(err, r.Close()); err != nil || got.String() != c.want || props.Rows == 0 {
 			t.Errorf("log %v: %q, want %q; %v", c.log != nil, got.String(), c.want, err)
 		}
-		if l := w.gone[0]; l == nil || l.Cells != 2 || string(l.From) != "b" || string(l.To) != "g" || len(v.report.Losses) != 2 {
+		if l := w.gone[0]; l == nil || l.Cells != 3 || string(l.From) != "b" || string(l.To) != "g" || len(v.report.Losses) != 2 {
 			t.Errorf("the losses are %+v and %v", l, v.report.Losses)
 		}
 	}
