@@ -137,7 +137,7 @@ func (s *salvager) frames(sc *scanner, limit int64) {
 		next := sc.at.Offset + f.size
 		if err == nil {
 			err = takeSalvaged(sc, f)
-		} else if limit == math.MaxInt64 && lost == nil && sc.judge("damaged") == nil {
+		} else if limit == math.MaxInt64 && lost == nil && !vfs.IsUnreadable(err) && sc.judge("damaged") == nil {
 			return // the torn end
 		} else if next = s.resume(sc.r, sc.at.Offset, min(limit, sc.r.size), err); next < 0 {
 			next = limit

@@ -110,12 +110,16 @@ func TestSalvageLosesOnlyTheBlockThatCannotBeRead(t *testing.T) {
 	opts := testOptions(newSim())
 	records, _ := threeSegments(t, opts)
 	disk := opts.FS
-	for _, segment := range []uint64{1, 3} {
-		opts.FS = badBlockFS{disk, logFile(segment), blockSize, syscall.EIO}
+	for segment, at := range map[uint64]int64{1: 2 * blockSize, 3: blockSize} {
+		opts.FS = badBlockFS{disk, logFile(segment), at, syscall.EIO}
 		got, losses, err := salvageRecords(opts, uncancelled)
-		if err != nil || len(got) != int(records)-1 || len(losses) != 1 || losses[0].From != blockSize || losses[0].To != 2*blockSize {
+		if err != nil || len(got) != int(records)-1 || len(losses) != 1 || losses[0].From != at || losses[0].To != at+blockSize {
 			t.Errorf("segment %d: %d of %d records, losses %v, %v", segment, len(got), records, losses, err)
 		}
+	}
+	opts.FS = badBlockFS{disk, logFile(3), 2 * blockSize, syscall.EIO} // the end, which is no torn one
+	if got, losses, err := salvageRecords(opts, uncancelled); err != nil || len(got) != int(records) || len(losses) != 1 {
+		t.Errorf("the end: %d of %d records, losses %v, %v", len(got), records, losses, err)
 	}
 }
 
