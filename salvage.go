@@ -3,9 +3,9 @@ package flagstone
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 
 	"github.com/flagstone-db/flagstone/internal/salvage"
+	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/sstable"
 )
 
@@ -22,7 +22,7 @@ type SalvageReport struct {
 // SalvageLoss is a part of a store that did not come back.
 type SalvageLoss struct {
 	File   string
-	Offset int64 // in bytes; 0: the whole file, or a part without a place
+	Offset int64 // in bytes; -1: the whole file, or parts of it in several places
 	// Table is the name of the table that the part belonged to; "" for the log, whose records may belong
 	// to any. Stream says that the part was one of its stream's records.
 	Table      string
@@ -45,7 +45,8 @@ type SalvageLoss struct {
 // Salvage makes a new store in target, which must be empty or not exist, of what is intact in the damaged
 // store in dir. The store must not be open, and nothing in it is changed. The report lists what did not
 // come back. An error says that no store was made: the store is open (ErrLocked), its manifest cannot be
-// read, which alone says to which table a file belongs, or target cannot be written. Then delete target.
+// read, which alone says to which table a file belongs, a file has a newer format or cannot be opened, or
+// target cannot be written. Then delete target.
 // progress, if not nil, is called before each file. opts are as for Open; ReadOnly is implied.
 func Salvage(ctx context.Context, dir, target string, opts Options, progress func(file string)) (SalvageReport, error) {
 	opts.ReadOnly = true
@@ -53,7 +54,7 @@ func Salvage(ctx context.Context, dir, target string, opts Options, progress fun
 	if err != nil {
 		return SalvageReport{}, err
 	}
-	if within, err := filepath.Rel(dir, target); err == nil && filepath.IsLocal(within) {
+	if vfs.Within(dir, target) {
 		return SalvageReport{}, fmt.Errorf("%w: %s lies in the damaged store, %s", ErrInvalid, target, dir)
 	}
 	s := &Store{dir: dir, opts: opts, fs: opts.Seams.FS, clock: opts.Seams.Clock}

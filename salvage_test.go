@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/flagstone-db/flagstone/internal/vfs"
@@ -234,6 +235,85 @@ func TestAStoreWithoutItsManifestIsNotGuessed(t *testing.T) {
 		}
 		if _, err := Open(c.target, Options{ReadOnly: true, Seams: Seams{FS: s.fs}}); !errors.Is(err, ErrNotStore) {
 			t.Errorf("%s: a store was made: %v", c.what, err)
+		}
+	}
+}
+
+// TestAFileOfSeveralPartitionsGoesToThoseThatItStillHasRowsOf damages all blocks of a file that one of its two
+// partitions needs.
+func TestAFileOfSeveralPartitionsGoesToThoseThatItStillHasRowsOf(t *testing.T) {
+	r := newRig(t, Options{Compression: CompressionNone, Seams: Seams{BlockSize: 256}})
+	table := r.table("t", TableOptions{})
+	const rows = 40
+	for i := range rows {
+		put(t, table, fmt.Sprintf("p%03d", i), i, "c", startMillis, strings.Repeat("v", 100))
+	}
+	r.ok(r.store.Flush(ctx()))
+	r.ok(table.Split(ctx(), row.String("p004")))
+	r.ok(r.store.Close())
+	s := &salvaged{rig: r}
+	files := s.filesOf(".sst")
+	if len(files) != 1 {
+		t.Fatal(files)
+	}
+	s.ok(s.fs.Edit(files[0], func(b []byte) []byte {
+		b = bytes.Clone(b)
+		for at := range 5 {
+			b[100+200*at] ^= 1
+		}
+		return b
+	}))
+	opts := s.opts
+	opts.Seams.FS, opts.Seams.Clock, opts.Seams.Executor = s.fs, s.clock, s.exec
+	report, err := Salvage(ctx(), "/store", "/out", opts, nil)
+	if err != nil || report.Rewritten != 1 || len(report.Losses) == 0 {
+		t.Fatalf("%+v, %v", report, err)
+	}
+	store, err := Open("/out", opts)
+	s.ok(err)
+	defer store.Close()
+	table, err = store.Table("t")
+	s.ok(err)
+	first := 0
+	for first < rows && show(t, table, fmt.Sprintf("p%03d", first), first) == "absent" {
+		first++
+	}
+	if len(table.Partitions()) != 2 || first < 4 || first > 20 || show(t, table, fmt.Sprintf("p%03d", rows-1), rows-1) == "absent" {
+		t.Errorf("%d partitions, the first row is %d", len(table.Partitions()), first)
+	}
+}
+
+// TestAnErrorThatIsNoDamageMakesNoStore opens no table file, value file or segment.
+func TestAnErrorThatIsNoDamageMakesNoStore(t *testing.T) {
+	s := newSalvaged(t)
+	for _, glob := range []string{"*.sst", "*.val", "*.log"} {
+		disk := vfs.NewFault(s.fs, 1)
+		disk.Add(vfs.Rule{Ops: vfs.OpOpen, Glob: glob, Times: vfs.Forever, Action: vfs.FailWith(syscall.EACCES)})
+		target := "/out" + glob[2:]
+		if report, err := Salvage(ctx(), "/store", target, Options{Seams: Seams{FS: disk}}, nil); !errors.Is(err, syscall.EACCES) || len(report.Losses) > 0 {
+			t.Errorf("%s: %v, %v", glob, report.Losses, err)
+		}
+		if _, err := Open(target, Options{ReadOnly: true, Seams: Seams{FS: s.fs}}); !errors.Is(err, ErrNotStore) {
+			t.Errorf("%s: a store was made: %v", glob, err)
+		}
+	}
+}
+
+// TestASalvageThatIsCutShortMakesNoStore fails all changes from the nth on.
+func TestASalvageThatIsCutShortMakesNoStore(t *testing.T) {
+	s := newSalvaged(t)
+	s.ok(s.fs.Edit(s.filesOf(".sst")[0], func(b []byte) []byte { b = bytes.Clone(b); b[100] ^= 1; return b }))
+	for n := 1; ; n++ {
+		disk := vfs.NewFault(s.fs, 1)
+		disk.Add(vfs.Rule{Ops: vfs.OpMutating, Nth: int64(n), Times: vfs.Forever, Action: vfs.FailWith(syscall.EIO)})
+		target := fmt.Sprint("/out", n)
+		_, err := Salvage(ctx(), "/store", target, Options{Seams: Seams{FS: disk}}, nil)
+		report, unfit := Check(ctx(), target, Options{Seams: Seams{FS: s.fs}}, nil)
+		if len(report.Problems) > 0 || unfit != nil && (err == nil || !errors.Is(unfit, ErrNotStore)) {
+			t.Fatalf("cut short before change %d: %v; the new store: %v, %v", n, err, report.Problems, unfit)
+		}
+		if err == nil {
+			return
 		}
 	}
 }

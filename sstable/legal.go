@@ -34,11 +34,34 @@ func checkLegal(c *row.Cell) string {
 
 // checkKey checks that a row with this key may come next.
 func (w *Writer) checkKey(key []byte) error {
-	if len(key) == 0 || len(key) > row.MaxKeyBytes {
-		return w.fail(fmt.Errorf("%w: row key of %d bytes", errOrder, len(key)))
-	}
-	if w.props.Rows > 0 && bytes.Compare(key, w.key) <= 0 {
-		return w.fail(fmt.Errorf("%w: row key %x after %x", errOrder, key, w.key))
+	if bad := w.keyFault(key); bad != "" {
+		return w.fail(fmt.Errorf("%w: %s", errOrder, bad))
 	}
 	return nil
+}
+
+// keyFault returns why no row with this key may come next, or "".
+func (w *Writer) keyFault(key []byte) string {
+	if len(key) == 0 || len(key) > row.MaxKeyBytes {
+		return fmt.Sprintf("row key of %d bytes", len(key))
+	}
+	if w.props.Rows > 0 && bytes.Compare(key, w.key) <= 0 {
+		return fmt.Sprintf("row key %x after %x", key, w.key)
+	}
+	return ""
+}
+
+// Check reports whether a cell of the row with this key may come next, and whether StartRow has to be
+// called before. The writer stays usable after an error, which matches ErrCorrupt.
+func (w *Writer) Check(key []byte, c *row.Cell) (newRow bool, err error) {
+	bad := ""
+	if newRow = !w.inRow || !bytes.Equal(key, w.key); !newRow {
+		bad = w.checkCell(c)
+	} else if bad = w.keyFault(key); bad == "" {
+		bad = checkLegal(c)
+	}
+	if bad != "" {
+		return newRow, fmt.Errorf("%w: a cell of row key %x: %s", ErrCorrupt, key, bad)
+	}
+	return newRow, nil
 }

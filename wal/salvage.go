@@ -8,22 +8,25 @@ import (
 	"io/fs"
 	"math"
 	"path/filepath"
-	"slices"
+
+	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
 // Loss is a part of the log that cannot be read.
 type Loss struct {
-	File     string
-	From, To int64 // offsets; To is 0 for the whole segment
+	File     string // the first one, if segments are missing
+	From, To int64  // offsets; To is 0 for whole segments
 	Err      error
 }
 
 // Salvage reads a log of which parts may be damaged: it calls fn for each whole record, in order, and
 // lost for each part that should have records and cannot be read. It reads everything that Recover
 // delivers, with the same meaning of minSegment. Behind damage it goes on at the next good frame. The
-// torn end of a log that was not closed is no loss. Salvage changes no file. An error is that of the
-// directory or of fn. It takes as much memory as Recover.
-func Salvage(opts Options, minSegment uint64, fn func(Record) error, lost func(Loss)) error {
+// torn end of a log that was not closed is no loss. It calls check for each frame and each block, and
+// ends with its error. Salvage changes no file. An error is that of check or fn, or one that is no
+// damage: it matches errWrongStore or errNewerFormat, or is of the file system. It takes as much memory
+// as Recover.
+func Salvage(opts Options, minSegment uint64, check func() error, fn func(Record) error, lost func(Loss)) error {
 	opts, err := opts.withDefaults()
 	if err != nil {
 		return err
@@ -32,22 +35,22 @@ func Salvage(opts Options, minSegment uint64, fn func(Record) error, lost func(L
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	last := opts.Newest.Segment
+	s := salvager{opts: &opts, last: opts.Newest.Segment, check: check, fn: fn, lost: lost, positions: map[uint32]uint64{}}
 	if n := len(found.segments); n > 0 {
-		last = max(last, found.segments[n-1])
+		s.last = max(s.last, found.segments[n-1])
 	}
-	s := salvager{opts: &opts, last: last, fn: fn, lost: lost, positions: map[uint32]uint64{}}
-	for n := max(minSegment, 1); n <= last; n++ {
-		if _, exists := slices.BinarySearch(found.segments, n); !exists {
-			if minSegment > 0 || len(found.segments) == 0 || n > found.segments[0] || opts.Newest.Segment == n {
-				lost(Loss{File: filepath.Join(opts.Dir, segmentName(n)), Err: corrupt(filepath.Join(opts.Dir, segmentName(n)), 0, "the segment is missing")})
-			}
+	before := max(minSegment, 1) - 1
+	for _, n := range found.segments {
+		if n <= before {
 			continue
 		}
+		s.missing(before+1, n-1)
 		if err := s.segment(n); err != nil {
 			return err
 		}
+		before = n
 	}
+	s.missing(before+1, s.last)
 	return nil
 }
 
@@ -55,16 +58,38 @@ func Salvage(opts Options, minSegment uint64, fn func(Record) error, lost func(L
 type salvager struct {
 	opts      *Options
 	last      uint64
+	check     func() error
 	fn        func(Record) error
-	failed    error // of fn
+	failed    error // ends everything
 	lost      func(Loss)
 	positions map[uint32]uint64
+}
+
+// missing reports that the segments from first to last are missing, unless there are none.
+func (s *salvager) missing(first, last uint64) {
+	if first == 0 || first > last {
+		return
+	}
+	name, reason := filepath.Join(s.opts.Dir, segmentName(first)), "the segment is missing"
+	if first < last {
+		reason = fmt.Sprintf("segments %d to %d are missing", first, last)
+	}
+	s.lost(Loss{File: name, Err: corrupt(name, 0, reason)})
+}
+
+// isDamage tells a loss from an error that another try may not meet, or that damage cannot explain.
+func isDamage(err error) bool {
+	_, isBad := err.(bad)
+	return isBad || errors.Is(err, ErrCorrupt) || errors.Is(err, fs.ErrNotExist) || vfs.IsUnreadable(err)
 }
 
 // segment reads one segment. The header of its successor, if that is intact, says where it ends.
 func (s *salvager) segment(n uint64) error {
 	r, err := openSegment(s.opts, n, n == s.last)
 	if err != nil {
+		if !isDamage(err) {
+			return err
+		}
 		s.lost(Loss{File: filepath.Join(s.opts.Dir, segmentName(n)), Err: err})
 		return nil
 	}
@@ -73,9 +98,12 @@ func (s *salvager) segment(n uint64) error {
 	if n == s.opts.Newest.Segment && s.opts.Newest.Offset != 0 {
 		limit = s.opts.Newest.Offset
 	} else if n < s.last {
+		limit = max(r.size, blockSize)
 		if next, err := openSegment(s.opts, n+1, n+1 == s.last); err == nil {
 			limit = next.header.Sealed.Offset
 			_ = next.file.Close() // it was only read
+		} else if !isDamage(err) {
+			return err
 		}
 	}
 	s.frames(newScanner(r, seal{Offset: blockSize}, s.positions, s.record), limit)
@@ -90,37 +118,40 @@ func (s *salvager) record(rec Record) error {
 
 // frames takes the good frames up to limit, and reports what lies between them.
 func (s *salvager) frames(sc *scanner, limit int64) {
-	var bad *Loss
+	var lost *Loss
 	end := func() {
-		if bad != nil {
-			s.lost(*bad)
-			bad = nil
+		if lost != nil {
+			s.lost(*lost)
+			lost = nil
 		}
 	}
 	defer end()
 	for sc.at.Offset < limit {
-		f, err := sc.r.frameAt(sc.at.Offset)
+		if s.failed = s.check(); s.failed != nil {
+			return
+		}
+		f, err := s.frameAt(sc.r, sc.at.Offset)
 		if err == nil && f.kind == frameTrailer {
 			return
 		}
 		next := sc.at.Offset + f.size
-		if err != nil {
-			if limit == math.MaxInt64 && bad == nil && sc.judge("damaged") == nil {
-				return // the torn end
-			}
-			if next = s.resume(sc.r, sc.at.Offset, min(limit, sc.r.size)); next < 0 {
-				next = limit
-			}
-			sc.inRecord = false
-		} else if err = takeSalvaged(sc, f); s.failed != nil {
+		if err == nil {
+			err = takeSalvaged(sc, f)
+		} else if limit == math.MaxInt64 && lost == nil && !vfs.IsUnreadable(err) && sc.judge("damaged") == nil {
+			return // the torn end
+		} else if next = s.resume(sc.r, sc.at.Offset, min(limit, sc.r.size), err); next < 0 {
+			next = limit
+		}
+		if s.failed != nil {
 			return
 		}
 		if err != nil {
-			if bad == nil {
-				bad = &Loss{File: sc.r.name, From: sc.at.Offset, Err: s.describe(sc, err)}
+			sc.inRecord = false
+			if lost == nil {
+				lost = &Loss{File: sc.r.name, From: sc.at.Offset, Err: s.describe(sc, err)}
 			}
-			if bad.To = next; next == math.MaxInt64 {
-				bad.To = sc.r.size
+			if lost.To = next; next == math.MaxInt64 {
+				lost.To = sc.r.size
 			}
 		} else if f.kind != framePadding {
 			end()
@@ -150,10 +181,39 @@ func takeSalvaged(sc *scanner, f frame) (err error) {
 	return err
 }
 
-// resume returns the offset of the next good frame above off, or -1. Frames begin at multiples of 8.
-func (s *salvager) resume(r *segmentReader, off, limit int64) int64 {
-	for off += 8; off < limit; off += 8 {
-		if _, err := r.frameAt(off); err == nil {
+// frameAt reads the frame at off. Where the device cannot read a chunk it reads only the blocks of the
+// frame. An error that is no damage ends everything.
+func (s *salvager) frameAt(r *segmentReader, off int64) (frame, error) {
+	f, err := r.frameAt(off)
+	if vfs.IsUnreadable(err) && off >= r.narrow {
+		r.narrow = off + readChunk
+		f, err = r.frameAt(off)
+	}
+	if err != nil && !isDamage(err) {
+		s.failed = err
+	}
+	return f, err
+}
+
+// resume returns the offset of the next good frame above off, or -1. err is why there is none at off.
+// Frames begin at multiples of 8. Behind a block that the device cannot read resume goes on at the next
+// block, because each try may take seconds.
+func (s *salvager) resume(r *segmentReader, off, limit int64, err error) int64 {
+	for s.failed == nil {
+		if vfs.IsUnreadable(err) {
+			off = nextBlock(off)
+		} else {
+			off += 8
+		}
+		if off >= limit {
+			return -1
+		}
+		if off%blockSize == 0 {
+			if s.failed = s.check(); s.failed != nil {
+				return -1
+			}
+		}
+		if _, err = s.frameAt(r, off); err == nil {
 			return off
 		}
 	}

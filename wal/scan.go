@@ -30,6 +30,8 @@ type segmentReader struct {
 	window    []byte
 	windowOff int64
 	buf       []byte // backs window
+	// narrow is where reads of whole chunks begin: below it a read takes only the blocks it needs.
+	narrow int64
 }
 
 // openSegment opens a segment for reading and checks its header. It reads the last segment past
@@ -90,8 +92,8 @@ func (r *segmentReader) bytes(off int64, n int) ([]byte, error) {
 	start := off &^ (blockSize - 1) // whole blocks, as direct I/O demands
 	skip := int(off - start)
 	want := int(min(readChunk, nextBlock(r.size-1)-start))
-	if off == 0 { // only the header: a spare is fit for use whatever can be read behind it
-		want = min(want, blockSize)
+	if off == 0 || off < r.narrow { // at 0 a spare is fit for use whatever can be read behind its header
+		want = min(want, int(nextBlock(off+int64(n)-1)-start))
 	}
 	if len(r.buf) < want {
 		r.buf = vfs.AlignedBuffer(want)

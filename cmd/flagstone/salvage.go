@@ -3,13 +3,15 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"os"
+	"io/fs"
 	"path/filepath"
 
 	"github.com/flagstone-db/flagstone"
 	"github.com/flagstone-db/flagstone/instances"
 	"github.com/flagstone-db/flagstone/instances/admin"
+	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
 type salvageCommand struct {
@@ -20,7 +22,7 @@ type salvageCommand struct {
 
 // Help is the long help of the command.
 func (salvageCommand) Help() string {
-	return `Makes a new store of what is intact in a damaged one, streams, capacity instances, access keys and all, and prints a line for each part that was lost: table, partitions, range of keys, file and offset. Rows of that range may lack cells; and where a lost part held the newer cells or a delete, the row is older than it was, or back. The damaged store is only read. The exit status is 0 if all came back, 3 if something was lost, 1 if no store was made: delete what is in the target then. Without its manifest a store cannot be salvaged, because nothing else says to which table a file belongs: restore a backup.`
+	return `Makes a new store of what is intact in a damaged one, streams, capacity instances, access keys and all, and prints a line for each part that was lost: table, partitions, range of keys, file and offset. Rows of that range may lack cells; and where a lost part held the newer cells or a delete, the row is older than it was, or back. The damaged store is only read. The exit status is 0 if all came back, 3 if something was lost, 1 if no store was made. Until all is there the new store has the name of the target with ".partial" appended; after a kill delete that. Without its manifest a store cannot be salvaged, because nothing else says to which table a file belongs: restore a backup.`
 }
 
 // lossError says that something was lost; the command ends with lossStatus.
@@ -32,7 +34,7 @@ const lossStatus = 3
 type lossLine struct {
 	Store      string   `json:"store"`
 	File       string   `json:"file"`
-	Offset     int64    `json:"offset"`
+	Offset     int64    `json:"offset"` // -1: the whole file, or parts of it in several places
 	Table      string   `json:"table,omitempty"`
 	Stream     bool     `json:"stream,omitempty"`
 	Partitions []uint64 `json:"partitions,omitempty"`
@@ -47,7 +49,10 @@ type lossLine struct {
 // text writes a loss for people.
 func (l *lossLine) text() string {
 	what := "log"
-	if l.Table != "" {
+	switch {
+	case l.Table == "" && !l.Older:
+		what = "file"
+	case l.Table != "":
 		if what = fmt.Sprintf("table %s", lineText(l.Table)); l.Stream {
 			what = "stream of " + what
 		}
@@ -59,7 +64,11 @@ func (l *lossLine) text() string {
 	if l.Older {
 		what += ", older or deleted data may be back there"
 	}
-	return fmt.Sprintf("lost: %s: %s", what, l.Error)
+	where := l.File
+	if l.Offset >= 0 {
+		where += fmt.Sprintf(", offset %d", l.Offset)
+	}
+	return fmt.Sprintf("lost: %s, in %s: %s", what, where, l.Error)
 }
 
 // Run salvages the stores of a home.
@@ -67,30 +76,39 @@ func (k *salvageCommand) Run(ctx context.Context, c *output) error {
 	if !exists(k.Store) {
 		return fmt.Errorf("no store in %s", k.Store)
 	}
+	if vfs.Within(k.Store, k.Target) {
+		return fmt.Errorf("%s lies in the damaged store, %s", k.Target, k.Store)
+	}
 	losses := 0
+	err := vfs.BuildDir(vfs.OS(), k.Target, func(partial string) (err error) {
+		losses, err = k.home(ctx, c, partial)
+		return err
+	})
+	if err == nil && losses > 0 {
+		err = lossError{fmt.Errorf("%d parts were lost; the rest is in %s", losses, k.Target)}
+	}
+	return err
+}
+
+// home salvages the stores of a home, and what lies beside them, and counts the losses.
+func (k *salvageCommand) home(ctx context.Context, c *output, partial string) (losses int, err error) {
 	for _, within := range []string{".", instances.CapacityDir} {
 		if within != "." && !exists(filepath.Join(k.Store, within)) {
 			continue
 		}
-		n, err := k.store(ctx, c, within)
+		n, err := k.store(ctx, c, partial, within)
 		if err != nil {
-			return fmt.Errorf("cannot salvage the store in %s: %w", filepath.Join(k.Store, within), err)
+			return 0, fmt.Errorf("cannot salvage the store in %s: %w", filepath.Join(k.Store, within), err)
 		}
 		losses += n
 	}
-	n, err := k.beside(c)
-	if err != nil {
-		return err
-	}
-	if losses += n; losses > 0 {
-		return lossError{fmt.Errorf("%d parts were lost; the rest is in %s", losses, k.Target)}
-	}
-	return nil
+	n, err := k.beside(c, partial)
+	return losses + n, err
 }
 
 // store salvages one store, and prints and counts its losses.
-func (k *salvageCommand) store(ctx context.Context, c *output, within string) (losses int, err error) {
-	report, err := flagstone.Salvage(ctx, filepath.Join(k.Store, within), filepath.Join(k.Target, within), flagstone.Options{}, func(file string) {
+func (k *salvageCommand) store(ctx context.Context, c *output, partial, within string) (losses int, err error) {
+	report, err := flagstone.Salvage(ctx, filepath.Join(k.Store, within), filepath.Join(partial, within), flagstone.Options{}, func(file string) {
 		fmt.Fprintf(c.err, "reading %s\n", file)
 	})
 	if err != nil {
@@ -129,7 +147,7 @@ func (k *salvageCommand) print(c *output, line *lossLine) error {
 }
 
 // beside copies the registry of instances, access keys and administration, if they are intact.
-func (k *salvageCommand) beside(c *output) (losses int, err error) {
+func (k *salvageCommand) beside(c *output, partial string) (losses int, err error) {
 	for _, file := range []struct {
 		name   string
 		verify func() error
@@ -139,29 +157,26 @@ func (k *salvageCommand) beside(c *output) (losses int, err error) {
 		{credentialsFile, func() error { _, err := readCredentials(filepath.Join(k.Store, credentialsFile)); return err }},
 	} {
 		from := filepath.Join(k.Store, file.name)
-		if !exists(from) {
+		content, err := vfs.ReadFile(vfs.OS(), from, 1<<20)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
 			continue
-		}
-		err := file.verify()
-		if err == nil {
-			var content []byte
-			if content, err = os.ReadFile(from); err == nil {
-				err = os.WriteFile(filepath.Join(k.Target, file.name), content, 0o600)
+		case err == nil:
+			if err = file.verify(); err == nil {
+				if err := writeSecret(filepath.Join(partial, file.name), content); err != nil {
+					return 0, err
+				}
+				continue
 			}
-			if err != nil {
-				return losses, err
+			if file.name == instances.RegistryName && !errors.Is(err, instances.ErrCorrupt) {
+				return 0, err // it has a newer version
 			}
-			continue
+		case !vfs.IsUnreadable(err):
+			return 0, err
 		}
 		losses++
-		line := lossLine{Store: ".", File: from, Error: oneLine(err)}
-		if k.JSON {
-			err = k.print(c, &line)
-		} else {
-			_, err = fmt.Fprintf(c.out, "lost: %s\n", line.Error)
-		}
-		if err != nil {
-			return losses, err
+		if err := k.print(c, &lossLine{Store: ".", File: from, Offset: -1, Error: oneLine(err)}); err != nil {
+			return 0, err
 		}
 	}
 	return losses, nil

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/flagstone-db/flagstone"
+	"github.com/flagstone-db/flagstone/instances"
 	"github.com/flagstone-db/flagstone/row"
 )
 
@@ -32,6 +34,11 @@ func TestSalvageTellsWhetherSomethingWasLost(t *testing.T) {
 	}
 	store := filepath.Join(t.TempDir(), "store")
 	makeRows(t, store)
+	registry := filepath.Join(store, instances.RegistryName)
+	secrets := filepath.Join(store, credentialsFile)
+	if err := writeSecret(secrets, []byte(credentialLines("id", "secret"))); err != nil {
+		t.Fatal(err)
+	}
 	tables, err := filepath.Glob(filepath.Join(store, "sst", "*", "*.sst"))
 	if err != nil || len(tables) != 1 {
 		t.Fatal(tables, err)
@@ -51,6 +58,9 @@ func TestSalvageTellsWhetherSomethingWasLost(t *testing.T) {
 			content[100] ^= 1
 			return os.WriteFile(tables[0], content, 0o600)
 		}, lossStatus, "orders"},
+		{"a registry of a newer version", func() error { return os.WriteFile(registry, []byte("flagstone-instances 99 0\n"), 0o600) }, 1, ""},
+		{"a damaged registry", func() error { return os.WriteFile(registry, []byte("?"), 0o600) }, lossStatus, "orders"},
+		{"access keys that are a directory", func() error { return errors.Join(os.Remove(secrets), os.Mkdir(secrets, 0o700)) }, 1, ""},
 		{"no manifest", func() error { return os.Remove(filepath.Join(store, "CURRENT")) }, 1, ""},
 	} {
 		if err := c.damage(); err != nil {
@@ -69,6 +79,10 @@ func TestSalvageTellsWhetherSomethingWasLost(t *testing.T) {
 						t.Errorf("%s: not JSON: %s", c.what, text)
 					}
 				}
+			}
+			left, err := filepath.Glob(target + "*")
+			if err != nil || (len(left) == 0) != (c.status == 1) || len(left) > 1 {
+				t.Errorf("%s: status %d, left are %v, %v", c.what, c.status, left, err)
 			}
 			if report, err := flagstone.Check(context.Background(), target, flagstone.Options{}, nil); c.status != 1 && (err != nil || len(report.Problems) > 0) {
 				t.Errorf("%s: the new store: %v %v", c.what, err, report.Problems)

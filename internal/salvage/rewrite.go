@@ -2,9 +2,13 @@ package salvage
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/rand"
 	"errors"
+	"fmt"
+	"maps"
 	"path/filepath"
+	"slices"
 
 	"github.com/flagstone-db/flagstone/internal/tablefiles"
 	"github.com/flagstone-db/flagstone/internal/vfs"
@@ -19,16 +23,18 @@ type rewriter struct {
 	source  *source
 	out     *sstable.Writer
 	key     []byte // of the newest row
-	started bool   // out has the row
+	spoiled bool   // a part of the row is lost
 	rows    bool   // out has some row
 	value   []byte // of the newest cell that was made plain
+	failed  error  // of a read, if it is no damage
 
-	// record is a row of a change log: all its cells, or none if some are lost. The broken ones have keys
-	// from broken.From to broken.To.
+	// record is a row of a change log: all its cells, or none if some are lost. broken is the newest lost
+	// part of a long row, which may have parts before and behind it.
 	record []row.Cell
 	broken sstable.Loss
 
-	// gone are the cells whose values are lost, by value file.
+	// gone are the cells that are lost by themselves, by value file; 0 for those that the table file has
+	// no legal value or place for.
 	gone map[uint64]*Loss
 }
 
@@ -37,7 +43,10 @@ type rewriter struct {
 func (v *salvager) rewrite(s *source) (*manifest.FileMeta, error) {
 	r, err := v.openDamaged(s)
 	if err != nil {
-		v.lost(s, Loss{From: s.Meta.Smallest, To: s.Meta.Largest, Cells: s.Meta.Cells, Err: err})
+		if !isDamage(err) {
+			return nil, err
+		}
+		v.lost(s, Loss{Offset: -1, From: s.Meta.Smallest, To: s.Meta.Largest, Cells: s.Meta.Cells, Err: err})
 		return nil, nil
 	}
 	defer r.Close()
@@ -53,13 +62,11 @@ func (v *salvager) rewrite(s *source) (*manifest.FileMeta, error) {
 	opts := v.Table
 	rand.Read(opts.UniqueID[:])
 	w := rewriter{salvager: v, source: s, out: sstable.NewWriter(file, opts), gone: map[uint64]*Loss{}}
-	if err = r.Salvage(w.cell, w.block); err == nil {
+	if err = cmp.Or(r.Salvage(w.cell, w.block), w.failed); err == nil {
 		err = w.flush()
 	}
-	for _, u := range s.Meta.Values {
-		if l := w.gone[u.File]; l != nil {
-			v.lost(s, *l)
-		}
+	for _, number := range slices.Sorted(maps.Keys(w.gone)) {
+		v.lost(s, *w.gone[number])
 	}
 	if err == nil && !w.rows {
 		return nil, errors.Join(file.Close(), v.FS.Remove(to))
@@ -97,50 +104,74 @@ func (v *salvager) openDamaged(s *source) (*sstable.Reader, error) {
 
 // block lists a block that cannot be read.
 func (w *rewriter) block(l sstable.Loss) {
-	if l.To == nil {
-		l.To = w.source.Meta.Largest
+	if !isDamage(l.Err) {
+		w.failed = cmp.Or(w.failed, l.Err)
+		return
 	}
 	if l.Partial {
 		w.broken = l
+		w.spoiled = w.spoiled || w.inBroken()
+	}
+	if l.To == nil {
+		l.To = w.source.Meta.Largest
 	}
 	w.lost(w.source, Loss{Offset: l.Offset, From: l.From, To: l.To, Err: l.Err})
 }
 
-// cell writes a cell, unless its value is lost.
+// inBroken reports whether the newest row is the one that broken was a part of. broken.To may be the key of
+// the next row.
+func (w *rewriter) inBroken() bool {
+	b := &w.broken
+	return b.Partial && bytes.Compare(b.From, w.key) <= 0 && (b.To == nil || bytes.Compare(w.key, b.To) < 0 || bytes.Equal(b.From, w.key))
+}
+
+// cell writes a cell, unless its value is lost or it is out of place.
 func (w *rewriter) cell(key []byte, c *row.Cell) error {
-	if err := w.ctx.Err(); err != nil {
+	if err := cmp.Or(w.failed, w.ctx.Err()); err != nil {
 		return err
 	}
 	if !bytes.Equal(w.key, key) {
 		if err := w.flush(); err != nil {
 			return err
 		}
-		w.key, w.started = append(w.key[:0], key...), false
+		w.key = append(w.key[:0], key...)
+		w.spoiled = w.inBroken()
 	}
 	if c.Separate {
 		ref, err := row.ParseReference(c.Value)
-		if err == nil && w.damaged[ref.File] {
-			c.Value, err = w.files.Value(&w.value, c.Value)
-			c.Separate = false
-		}
 		if err != nil {
-			w.valueLost(key, ref.File, err)
+			w.cellLost(0, err)
 			return nil
 		}
+		if w.damaged[ref.File] {
+			if c.Value, err = w.files.Value(&w.value, c.Value); err != nil {
+				w.cellLost(ref.File, err)
+				return nil
+			}
+			c.Separate = false
+		}
 	}
-	if w.source.table.Log != nil {
-		kept := *c
-		kept.Column, kept.Value = bytes.Clone(c.Column), bytes.Clone(c.Value)
-		w.record = append(w.record, kept)
+	newRow, err := w.out.Check(key, c)
+	if n := len(w.record); err == nil && n > 0 && row.CompareCells(&w.record[n-1], c) >= 0 {
+		err = fmt.Errorf("%w: cells of row key %x are not in order", sstable.ErrCorrupt, key)
+	}
+	if err != nil {
+		w.cellLost(0, err)
 		return nil
 	}
-	return w.add(c)
+	if w.source.table.Log == nil {
+		return w.add(newRow, c)
+	}
+	kept := *c
+	kept.Column, kept.Value = bytes.Clone(c.Column), bytes.Clone(c.Value)
+	w.record = append(w.record, kept)
+	return nil
 }
 
-// add adds a cell to the new file.
-func (w *rewriter) add(c *row.Cell) error {
-	if !w.started {
-		w.started, w.rows = true, true
+// add adds a cell of the newest row to the new file.
+func (w *rewriter) add(newRow bool, c *row.Cell) error {
+	if newRow {
+		w.rows = true
 		if err := w.out.StartRow(w.key); err != nil {
 			return err
 		}
@@ -152,26 +183,38 @@ func (w *rewriter) add(c *row.Cell) error {
 func (w *rewriter) flush() error {
 	record := w.record
 	w.record = w.record[:0]
-	if w.broken.Partial && bytes.Compare(w.broken.From, w.key) <= 0 && bytes.Compare(w.key, w.broken.To) <= 0 {
+	if w.spoiled {
 		return nil
 	}
 	for i := range record {
-		if err := w.add(&record[i]); err != nil {
+		if err := w.add(i == 0, &record[i]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// valueLost counts a cell whose value is lost. One loss tells of all cells of a table file and a value
-// file.
-func (w *rewriter) valueLost(key []byte, file uint64, err error) {
+// cellLost counts a cell of the newest row that is lost. One loss tells of all cells of a table file and
+// a value file.
+func (w *rewriter) cellLost(file uint64, err error) {
+	w.spoiled = true
+	if file != 0 && !isDamage(err) {
+		w.failed = cmp.Or(w.failed, err)
+		return
+	}
 	l := w.gone[file]
 	if l == nil {
-		l = &Loss{File: filepath.Join(w.Dir, manifest.ValueName(file)), From: bytes.Clone(key), Err: err}
+		l = &Loss{Offset: -1, From: bytes.Clone(w.key), Err: err}
+		if file != 0 {
+			l.File = filepath.Join(w.Dir, manifest.ValueName(file))
+		}
 		w.gone[file] = l
 	}
-	l.To = append(l.To[:0], key...)
 	l.Cells++
-	w.broken = sstable.Loss{From: l.To, To: l.To, Partial: true}
+	if bytes.Compare(w.key, l.From) < 0 {
+		l.From = bytes.Clone(w.key)
+	}
+	if bytes.Compare(w.key, l.To) > 0 {
+		l.To = append(l.To[:0], w.key...)
+	}
 }

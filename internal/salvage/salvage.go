@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"path/filepath"
 	"slices"
 
@@ -24,6 +25,7 @@ import (
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/row"
 	"github.com/flagstone-db/flagstone/sstable"
+	"github.com/flagstone-db/flagstone/valuefile"
 	"github.com/flagstone-db/flagstone/wal"
 )
 
@@ -121,11 +123,18 @@ func (v *salvager) run() error {
 	return v.finish()
 }
 
-// finish copies the value files that are still referred to, writes the log, and makes the manifest.
+// finish writes the log, copies the value files that are still referred to, and makes the manifest, which
+// is complete when it appears.
 func (v *salvager) finish() error {
 	state := *v.State
 	state.MinLog, state.NewestLog, state.NextFile = 1, manifest.LogEnd{}, v.next
 	rand.Read(state.StoreID[:])
+	if v.State.External == nil {
+		var err error
+		if v.edit.NewestLog, err = v.log(state.StoreID); err != nil {
+			return err
+		}
+	}
 	next, err := state.Apply(&v.edit)
 	if err != nil {
 		return err
@@ -135,30 +144,12 @@ func (v *salvager) finish() error {
 			return err
 		}
 	}
-	if v.State.External == nil {
-		if v.edit.NewestLog, err = v.log(state.StoreID); err != nil {
-			return err
-		}
-	}
 	for dir := range v.dirs {
 		if err := v.FS.SyncDir(dir); err != nil {
 			return err
 		}
 	}
-	return v.makeManifest(&state)
-}
-
-// makeManifest makes the manifest of target: the old state, and the edit that replaces its files.
-func (v *salvager) makeManifest(state *manifest.State) error {
-	if err := manifest.Create(v.FS, v.target, state); err != nil {
-		return err
-	}
-	log, _, err := manifest.Open(v.FS, v.target, nil)
-	if err != nil {
-		return err
-	}
-	_, err = log.Commit(&v.edit)
-	return errors.Join(err, log.Close())
+	return manifest.Create(v.FS, v.target, next)
 }
 
 // source is a table file, and the partitions that refer to it.
@@ -201,9 +192,10 @@ func (v *salvager) values() error {
 		if v.ctx.Err() != nil {
 			return v.ctx.Err()
 		}
-		if err != nil {
-			v.damaged[u.Number] = true
+		if err != nil && !isDamage(err) {
+			return err
 		}
+		v.damaged[u.Number] = err != nil
 	}
 	return nil
 }
@@ -212,7 +204,11 @@ func (v *salvager) values() error {
 func (v *salvager) table(s *source) error {
 	name := manifest.TableName(s.Meta.Number)
 	v.progress(filepath.Join(v.Dir, name))
-	if v.intact(s) {
+	intact, err := v.intact(s)
+	if err != nil {
+		return err
+	}
+	if intact {
 		return v.copy(name)
 	}
 	meta, err := v.rewrite(s)
@@ -224,24 +220,43 @@ func (v *salvager) table(s *source) error {
 		v.report.Lost++
 		return nil
 	}
-	v.report.Rewritten++
+	kept := len(v.edit.Added)
 	for _, u := range s.uses {
-		v.edit.Added = append(v.edit.Added, manifest.Addition{Partition: u.Partition, Level: u.Level, File: meta})
+		if _, p := v.State.Partition(u.Partition); p.Overlaps(meta.Smallest, meta.Largest) {
+			v.edit.Added = append(v.edit.Added, manifest.Addition{Partition: u.Partition, Level: u.Level, File: meta})
+		}
 	}
+	if len(v.edit.Added) == kept { // all rows that are left belong to partitions that did not refer to the file
+		v.report.Lost++
+		return v.FS.Remove(filepath.Join(v.target, manifest.TableName(meta.Number)))
+	}
+	v.report.Rewritten++
 	return nil
 }
 
 // intact reports whether a file and all value files that it refers to can be copied as they are.
-func (v *salvager) intact(s *source) bool {
+func (v *salvager) intact(s *source) (bool, error) {
 	if slices.ContainsFunc(s.Meta.Values, func(u manifest.ValueUse) bool { return v.damaged[u.File] }) {
-		return false
+		return false, nil
 	}
 	r, err := s.Reader()
-	if err != nil || r.Verify(nil) != nil {
-		return false
+	if err == nil {
+		err = r.Verify(func(row.Reference) error { return v.ctx.Err() })
 	}
-	sum, err := r.Checksum()
-	return err == nil && sum == s.Meta.Checksum
+	var sum uint64
+	if err == nil {
+		sum, err = r.Checksum()
+	}
+	if err != nil && !isDamage(err) {
+		return false, err
+	}
+	return err == nil && sum == s.Meta.Checksum, nil
+}
+
+// isDamage tells a loss from an error that another try may not meet, or that damage cannot explain: a
+// newer format, files of another store, too many open files.
+func isDamage(err error) bool {
+	return errors.Is(err, sstable.ErrCorrupt) || errors.Is(err, valuefile.ErrCorrupt) || errors.Is(err, fs.ErrNotExist) || vfs.IsUnreadable(err)
 }
 
 // copy copies a file of the store.
@@ -304,7 +319,7 @@ func (v *salvager) log(id [16]byte) (manifest.LogEnd, error) {
 	if err != nil {
 		return manifest.LogEnd{}, err
 	}
-	err = wal.Salvage(from, v.State.KnownSegment(), func(rec wal.Record) error {
+	err = wal.Salvage(from, v.State.KnownSegment(), v.ctx.Err, func(rec wal.Record) error {
 		v.report.Records++
 		_, err := w.AppendNow(rec.Stream, rec.Position, rec.Payload)
 		for errors.Is(err, wal.ErrRoom) {
@@ -314,6 +329,9 @@ func (v *salvager) log(id [16]byte) (manifest.LogEnd, error) {
 		}
 		return errors.Join(err, v.ctx.Err())
 	}, func(l wal.Loss) {
+		if l.To == 0 {
+			l.From = -1
+		}
 		v.report.Losses = append(v.report.Losses, Loss{File: l.File, Offset: l.From, Older: true, Err: l.Err})
 	})
 	err = errors.Join(err, w.Close())

@@ -32,6 +32,9 @@ func IsNoSpace(err error) bool {
 		errors.Is(err, syscall.EFBIG) || isPlatformNoSpace(err)
 }
 
+// IsUnreadable reports whether err says that the device cannot read what it was asked for.
+func IsUnreadable(err error) bool { return errors.Is(err, syscall.EIO) }
+
 // pathError adds the operation and the file name to an error, as package os does. A nil err
 // stays nil, and an error that already names a file is left alone.
 func pathError(op, name string, err error) error {
