@@ -32,7 +32,7 @@ type archiveCommand struct {
 
 // Help is the long help of the command.
 func (archiveCommand) Help() string {
-	return `Cells whose version is older than the age are written to the file, the file is made durable and read back, and only then they are deleted from the table. A cell that was changed meanwhile, also one that was written again with its version, stays. A row of which nothing is left is deleted; rows without cells stay. 'flagstone import' puts the cells of an archive into an empty table.
+	return `Cells whose version is older than the age are written to the file, the file is made durable and read back, and only then they are deleted from the table. A cell that was changed meanwhile, also one that was written again with its version, stays. A row of which nothing is left is deleted; rows without cells stay. 'flagstone import --merge' puts the cells of archives back, also into the table that they come from; an import without --merge would replace its rows. Raise the table's Max Version Offset before, as far as the cells are old: 'flagstone table alter orders --version-offset 4000000000'.
 
 If the command is interrupted, each cell is in the table or in a complete file. Run it again with another name: what it had not deleted goes to that one.
 
