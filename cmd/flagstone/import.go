@@ -30,7 +30,7 @@ type ofFiles struct {
 	Format   rowfile.Format `enum:",csv,json,parquet" default:"" placeholder:"csv|json|parquet" help:"The format of the file, unless its name ends in .csv, .json, .jsonl, .ndjson or .parquet. For - the default is json."`
 	Progress time.Duration  `default:"5s" placeholder:"DURATION" help:"Say how far it is so often, 0 for never; on a terminal, all the time. ${default} if not given."`
 
-	second bool // it is where a copy goes
+	keys []keyPlace // where the access key of the endpoint is; nil: in the usual places
 }
 
 // stdio is the name of standard input and output.
