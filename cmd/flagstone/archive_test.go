@@ -60,6 +60,35 @@ func TestAnArchiveMovesOldCells(t *testing.T) {
 	}
 }
 
+// TestARepeatedCellIsOne compares a row of two cells with a file that has one of them twice.
+func TestARepeatedCellIsOne(t *testing.T) {
+	a, b := rowfile.Cell{Name: "a", Version: 1, Value: row.Integer(1)}, rowfile.Cell{Name: "b", Version: 1, Value: row.Integer(1)}
+	if same := unchanged([]rowfile.Cell{a, a}, []rowfile.Cell{a, b}); len(same) != 1 {
+		t.Errorf("%d cells are the same", len(same))
+	}
+}
+
+// TestAnArchiveSaysThatItsFileWasChanged deletes by a file that another program has written to after it was verified.
+func TestAnArchiveSaysThatItsFileWasChanged(t *testing.T) {
+	dir, name := newHome(t), filepath.Join(t.TempDir(), "old.jsonl")
+	done(t, "table", "create", "x", "--dir", dir, "--key", "k:integer")
+	if err := os.WriteFile(name, []byte(`{"key":[{"name":"k","value":1}],"columns":[]}`+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	a, written := archiveCommand{File: name}, newRowSum()
+	a.Dir, a.Instance, a.Table = dir, "demo", "x"
+	key := []rowfile.Column{{Name: "k", Type: row.TypeInteger}}
+	err = a.remove(context.Background(), &output{err: os.Stderr}, file, rowfile.JSON, key, &written)
+	if err == nil || !strings.Contains(err.Error(), "was changed while") {
+		t.Errorf("%v", err)
+	}
+}
+
 // TestArchivesComeBackByMerge archives one row twice, and puts both files into another table and into the live one.
 func TestArchivesComeBackByMerge(t *testing.T) {
 	for _, remote := range []bool{false, true} {
