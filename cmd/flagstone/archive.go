@@ -32,9 +32,11 @@ type archiveCommand struct {
 
 // Help is the long help of the command.
 func (archiveCommand) Help() string {
-	return `Cells whose version is older than the age are written to the file, the file is made durable and read back, and only then they are deleted from the table. A cell that was changed meanwhile, also one that was written again with its version, stays. A row of which nothing is left is deleted; rows without cells stay. 'flagstone import' puts the cells of an archive into an empty table.
+	return `Cells whose version is older than the age are written to the file, the file is made durable and read back, and only then they are deleted from the table. A cell that has another value by then stays; one that was written again with the same version and value is deleted. A row of which nothing is left is deleted; rows without cells stay. 'flagstone import --merge' puts the cells of archives back, also into the table that they come from; an import without --merge would replace its rows. Raise the table's Max Version Offset before, as far as the cells are old: 'flagstone table alter orders --version-offset 4000000000'.
 
 If the command is interrupted, each cell is in the table or in a complete file. Run it again with another name: what it had not deleted goes to that one.
+
+At an endpoint each row is deleted in a local transaction, which the table must allow. It keeps other writers from all rows of the partition key meanwhile; if the command is killed, for up to 60 seconds.
 
   flagstone archive orders old.parquet --older-than 720h`
 }
@@ -53,7 +55,7 @@ func (a *archiveCommand) Run(ctx context.Context, c *output) (err error) {
 	case exists(a.File):
 		return fmt.Errorf("%s exists; give another name", a.File)
 	}
-	written := rowSum{of: xxhash.New()}
+	written := newRowSum()
 	cutoff := time.Now().Add(-a.OlderThan).UnixMilli()
 	p.pick = func(page []rowfile.Row) []rowfile.Row {
 		page = olderCells(page, cutoff)
@@ -66,15 +68,17 @@ func (a *archiveCommand) Run(ctx context.Context, c *output) (err error) {
 	if err != nil {
 		return err
 	}
-	read := rowSum{of: xxhash.New()}
-	err = a.each(ctx, p.format, key, func(r *rowfile.Row) error {
-		read.add(r)
-		return nil
-	})
-	if err != nil || read.rows != written.rows || read.of.Sum64() != written.of.Sum64() {
+	// Both passes read one open file: another one that gets its name deletes nothing.
+	file, err := os.Open(a.File)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	read, err := a.each(ctx, file, p.format, key, func(*rowfile.Row) error { return nil })
+	if err != nil || !read.equals(&written) {
 		return errors.Join(fmt.Errorf("%s does not hold the %d rows that were written to it; nothing was deleted", a.File, written.rows), err)
 	}
-	return a.remove(ctx, c, p.format, key)
+	return a.remove(ctx, c, file, p.format, key, &written)
 }
 
 // export writes the file, and returns the key of the table.
@@ -84,6 +88,9 @@ func (a *archiveCommand) export(ctx context.Context, c *output, e *exportCommand
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, source.close()) }()
+	if err := a.tryTransaction(ctx, c, source.key()[0]); err != nil {
+		return nil, err
+	}
 	return source.key(), vfs.MakeFile(a.File, false, func(out io.Writer) error {
 		buffered := bufio.NewWriterSize(out, 256<<10)
 		if err := e.write(ctx, c, buffered, source, p, &rowfile.Layout{Key: source.key()}, 0); err != nil {
@@ -91,6 +98,27 @@ func (a *archiveCommand) export(ctx context.Context, c *output, e *exportCommand
 		}
 		return buffered.Flush()
 	})
+}
+
+// tryTransaction finds whether a table at an endpoint takes the transactions that delete the cells, before anything is done.
+func (a *archiveCommand) tryTransaction(ctx context.Context, c *output, partition rowfile.Column) error {
+	if a.Endpoint == "" {
+		return nil
+	}
+	client, err := a.client(1)
+	if err != nil {
+		return err
+	}
+	t := &endpointArchive{client: client, table: a.Table, waiting: waiting{out: c.err}}
+	key := new(tablestore.PrimaryKey)
+	key.AddPrimaryKeyColumn(partition.Name, map[row.Type]any{
+		row.TypeInteger: int64(math.MinInt64), row.TypeString: "flagstone archive", row.TypeBinary: []byte("flagstone archive"),
+	}[partition.Type])
+	err = t.transaction(ctx, key, func(*string) error { return errTried })
+	if errors.Is(err, errTried) {
+		return nil
+	}
+	return fmt.Errorf("table %s takes no local transaction, and nothing was done: %w", a.Table, err)
 }
 
 // olderCells leaves the cells of a page that are older than a version, and the rows that have such.
@@ -117,6 +145,12 @@ type rowSum struct {
 	encoded []byte
 }
 
+func newRowSum() rowSum { return rowSum{of: xxhash.New()} }
+
+func (s *rowSum) equals(other *rowSum) bool {
+	return s.rows == other.rows && s.of.Sum64() == other.of.Sum64()
+}
+
 func (s *rowSum) add(r *rowfile.Row) {
 	s.rows++
 	s.encoded = s.encoded[:0]
@@ -128,42 +162,42 @@ func (s *rowSum) add(r *rowfile.Row) {
 	_, _ = s.of.Write(s.encoded)
 }
 
-// each reads the rows of the file.
-func (a *archiveCommand) each(ctx context.Context, format rowfile.Format, key []rowfile.Column, do func(r *rowfile.Row) error) error {
-	f, err := os.Open(a.File)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
+// each reads the rows of the file from its beginning.
+func (a *archiveCommand) each(ctx context.Context, f *os.File, format rowfile.Format, key []rowfile.Column, do func(r *rowfile.Row) error) (sum rowSum, err error) {
+	sum = newRowSum()
 	st, err := f.Stat()
 	if err != nil {
-		return err
+		return sum, err
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return sum, err
 	}
 	reader, err := rowfile.NewReader(f, st.Size(), &rowfile.ReadOptions{Format: format, Key: key})
 	if err != nil {
-		return err
+		return sum, err
 	}
 	defer reader.Close()
 	var r rowfile.Row
 	for {
 		err := reader.Next(&r)
 		if err == io.EOF {
-			return nil
+			return sum, nil
 		}
 		if err == nil {
 			err = ctx.Err()
 		}
 		if err == nil {
+			sum.add(&r)
 			err = do(&r)
 		}
 		if err != nil {
-			return err
+			return sum, err
 		}
 	}
 }
 
 // remove deletes the cells that the file has.
-func (a *archiveCommand) remove(ctx context.Context, c *output, format rowfile.Format, key []rowfile.Column) (err error) {
+func (a *archiveCommand) remove(ctx context.Context, c *output, file *os.File, format rowfile.Format, key []rowfile.Column, written *rowSum) (err error) {
 	drop, closeTable, err := a.dropper(ctx, c, key)
 	if err != nil {
 		return err
@@ -172,7 +206,7 @@ func (a *archiveCommand) remove(ctx context.Context, c *output, format rowfile.F
 	progress := a.progress(c, "deleted cells of")
 	progress.Begin(0, 0)
 	rows, stayed := int64(0), 0
-	err = a.each(ctx, format, key, func(r *rowfile.Row) error {
+	deleted, err := a.each(ctx, file, format, key, func(r *rowfile.Row) error {
 		progress.Show(rows, 0)
 		rows++
 		n, err := drop(ctx, r)
@@ -183,9 +217,13 @@ func (a *archiveCommand) remove(ctx context.Context, c *output, format rowfile.F
 		progress.Clear()
 		return fmt.Errorf("%w; %s is complete, and cells of %d rows at most are deleted: run the command again with another name", err, a.File, rows)
 	}
+	if !deleted.equals(written) {
+		progress.Clear()
+		return fmt.Errorf("%s was changed while its cells were deleted from the table: it may lack some of them", a.File)
+	}
 	progress.End(rows)
 	if stayed > 0 {
-		fmt.Fprintf(c.err, "flagstone: %d cells were changed meanwhile, and stay\n", stayed)
+		fmt.Fprintf(c.err, "flagstone: %d cells were changed or deleted meanwhile, and were not deleted\n", stayed)
 	}
 	return nil
 }
@@ -201,7 +239,10 @@ func (a *archiveCommand) dropper(ctx context.Context, c *output, key []rowfile.C
 	if err != nil {
 		return nil, nil, err
 	}
-	engine, instance, _ := home.Service(a.Instance) // its table was read before
+	engine, instance, ok := home.Service(a.Instance)
+	if !ok {
+		return nil, nil, errors.Join(fmt.Errorf("instance %s is gone; nothing was deleted", a.Instance), home.Close())
+	}
 	table, err := engine.Table(instance, a.Table)
 	if err != nil {
 		return nil, nil, errors.Join(err, home.Close())
@@ -209,7 +250,8 @@ func (a *archiveCommand) dropper(ctx context.Context, c *output, key []rowfile.C
 	return func(ctx context.Context, r *rowfile.Row) (int, error) { return dropFromFolder(ctx, table, r) }, home.Close, nil
 }
 
-// unchanged returns the cells of an archived row that the table has as they are.
+// unchanged returns the cells of an archived row that the table has as they are, each once, whatever a file repeats: the
+// row is deleted if their number is that of its cells.
 func unchanged(archived, present []rowfile.Cell) (same []rowfile.Cell) {
 	text := func(c rowfile.Cell) string {
 		return string(appendRow(nil, &rowfile.Row{Cells: []rowfile.Cell{c}}, bulkio.Place{}))
@@ -219,7 +261,8 @@ func unchanged(archived, present []rowfile.Cell) (same []rowfile.Cell) {
 		there[text(c)] = true
 	}
 	for _, c := range archived {
-		if there[text(c)] {
+		if t := text(c); there[t] {
+			delete(there, t)
 			same = append(same, c)
 		}
 	}
@@ -271,23 +314,33 @@ func (t *endpointArchive) drop(ctx context.Context, r *rowfile.Row) (dropped int
 		key.AddPrimaryKeyColumn(t.key[i].Name, sdkValue(v))
 	}
 	partition.PrimaryKeys = key.PrimaryKeys[:1]
-	err = t.waiting.retry(ctx, func() error {
-		begun, err := t.client.StartLocalTransaction(&tablestore.StartLocalTransactionRequest{TableName: t.table, PrimaryKey: partition})
-		if err != nil {
-			return err
-		}
-		dropped, err = t.change(begun.TransactionId, key, r)
-		if err != nil {
-			_, _ = t.client.AbortTransaction(&tablestore.AbortTransactionRequest{TransactionId: begun.TransactionId}) // err is what matters
-			return err
-		}
-		_, err = t.client.CommitTransaction(&tablestore.CommitTransactionRequest{TransactionId: begun.TransactionId})
+	err = t.transaction(ctx, partition, func(id *string) (err error) {
+		dropped, err = t.change(id, key, r)
 		return err
 	})
 	if err != nil {
 		err = fmt.Errorf("row %v: %w", r.Key, err)
 	}
 	return dropped, err
+}
+
+// errTried ends a transaction that tries whether there can be one.
+var errTried = &tablestore.OtsError{Code: "Tried", Message: "the transaction was a trial"}
+
+// transaction makes changes in a local transaction, and aborts it if they fail.
+func (t *endpointArchive) transaction(ctx context.Context, partition *tablestore.PrimaryKey, change func(id *string) error) error {
+	return t.waiting.retry(ctx, func() error {
+		begun, err := t.client.StartLocalTransaction(&tablestore.StartLocalTransactionRequest{TableName: t.table, PrimaryKey: partition})
+		if err != nil {
+			return err
+		}
+		if err := change(begun.TransactionId); err != nil {
+			_, _ = t.client.AbortTransaction(&tablestore.AbortTransactionRequest{TransactionId: begun.TransactionId}) // err is what matters
+			return err
+		}
+		_, err = t.client.CommitTransaction(&tablestore.CommitTransactionRequest{TransactionId: begun.TransactionId})
+		return err
+	})
 }
 
 // change deletes cells in a transaction.
@@ -313,7 +366,7 @@ func (t *endpointArchive) change(id *string, key *tablestore.PrimaryKey, r *rowf
 		some := left[:min(len(left), versionsAtOnce)]
 		left = left[len(some):]
 		change := &tablestore.UpdateRowChange{TableName: t.table, PrimaryKey: key, TransactionId: id}
-		change.SetCondition(tablestore.RowExistenceExpectation_EXPECT_EXIST)
+		change.SetCondition(tablestore.RowExistenceExpectation_IGNORE)
 		for _, c := range some {
 			change.DeleteColumnWithTimestamp(c.Name, c.Version)
 		}

@@ -60,6 +60,79 @@ func TestAnArchiveMovesOldCells(t *testing.T) {
 	}
 }
 
+// TestARepeatedCellIsOne compares a row of two cells with a file that has one of them twice.
+func TestARepeatedCellIsOne(t *testing.T) {
+	a, b := rowfile.Cell{Name: "a", Version: 1, Value: row.Integer(1)}, rowfile.Cell{Name: "b", Version: 1, Value: row.Integer(1)}
+	if same := unchanged([]rowfile.Cell{a, a}, []rowfile.Cell{a, b}); len(same) != 1 {
+		t.Errorf("%d cells are the same", len(same))
+	}
+}
+
+// TestAnArchiveSaysThatItsFileWasChanged deletes by a file that another program has written to after it was verified.
+func TestAnArchiveSaysThatItsFileWasChanged(t *testing.T) {
+	dir, name := newHome(t), filepath.Join(t.TempDir(), "old.jsonl")
+	done(t, "table", "create", "x", "--dir", dir, "--key", "k:integer")
+	if err := os.WriteFile(name, []byte(`{"key":[{"name":"k","value":1}],"columns":[]}`+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	a, written := archiveCommand{File: name}, newRowSum()
+	a.Dir, a.Instance, a.Table = dir, "demo", "x"
+	key := []rowfile.Column{{Name: "k", Type: row.TypeInteger}}
+	err = a.remove(context.Background(), &output{err: os.Stderr}, file, rowfile.JSON, key, &written)
+	if err == nil || !strings.Contains(err.Error(), "was changed while") {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestArchivesComeBackByMerge archives one row twice, and puts both files into another table and into the live one.
+func TestArchivesComeBackByMerge(t *testing.T) {
+	for _, remote := range []bool{false, true} {
+		dir, files := newHome(t), t.TempDir()
+		file := func(name string) string { return filepath.Join(files, name) }
+		now := time.Now().UnixMilli()
+		row := func(columns ...string) string {
+			return `{"key":[{"name":"k","value":1}],"columns":[` + strings.Join(columns, ",") + "]}\n"
+		}
+		a, b := `{"name":"a","version":1600000000000,"value":1}`, `{"name":"b","version":1700000000000,"value":"x"}`
+		recent := fmt.Sprintf(`{"name":"a","version":%d,"value":3}`, now)
+		for name, content := range map[string]string{"1.jsonl": row(recent, a), "2.jsonl": row(b), "none.jsonl": row()} {
+			if err := os.WriteFile(file(name), []byte(content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, table := range []string{"x", "back"} {
+			done(t, "table", "create", table, "--dir", dir, "--key", "k:integer", "--versions", "3", "--version-offset", "4000000000")
+		}
+		args, stop := []string{"--dir", dir}, func() int { return 0 }
+		if remote {
+			var url string
+			url, stop = serving(t, "--dir", dir)
+			args = append(args, "--endpoint", url)
+		}
+		do := func(words ...string) { done(t, append(words, args...)...) }
+		do("import", "x", file("1.jsonl"))
+		do("archive", "x", file("old1.jsonl"), "--older-than", "24h")
+		do("import", "x", file("2.jsonl"), "--merge")
+		do("archive", "x", file("old2.parquet"), "--older-than", "24h")
+		for _, table := range []string{"x", "back"} {
+			do("import", table, file("old1.jsonl"), file("old2.parquet"), "--merge")
+		}
+		refused(t, "no cells", append([]string{"import", "x", file("none.jsonl"), "--merge"}, args...)...)
+		stop()
+		for table, want := range map[string]string{"x": row(recent, a, b), "back": row(a, b)} {
+			if got := done(t, "export", table, "--dir", dir); got != want {
+				t.Errorf("remote %t: %s has %s, want %s", remote, table, got, want)
+			}
+		}
+		refused(t, "does not work with --merge", "import", "x", file("1.jsonl"), "--dir", dir, "--merge", "--bulk")
+	}
+}
+
 // TestAnArchiveLeavesWhatWasChanged drops a row of a file from a table that has another value at the same version.
 func TestAnArchiveLeavesWhatWasChanged(t *testing.T) {
 	for _, remote := range []bool{false, true} {

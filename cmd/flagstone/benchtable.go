@@ -135,7 +135,7 @@ const (
 )
 
 func (b *benchCommand) remote(names []string) (benchTable, error) {
-	client, err := endpointClient(b.Endpoint, b.Instance, b.Dir, b.Workers, benchPatience, false)
+	client, err := endpointClient(b.Endpoint, b.Instance, usualKeys(b.Dir), b.Workers, benchPatience)
 	if err != nil {
 		return nil, err
 	}

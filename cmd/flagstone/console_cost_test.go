@@ -98,7 +98,7 @@ func newCost(b *testing.B) *cost {
 	b.Setenv(envKeyID, hostileKey)
 	b.Setenv(envKeySecret, hostileSecret)
 	for i := range m.clients {
-		m.clients[i], err = endpointClient("http://"+m.server.addr, costInstance(i), dir, 16, requestPatience, false)
+		m.clients[i], err = endpointClient("http://"+m.server.addr, costInstance(i), usualKeys(dir), 16, requestPatience)
 		must(err)
 	}
 	return m

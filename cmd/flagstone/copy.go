@@ -3,6 +3,7 @@ package main
 // This file is the command copy: the rows of an export's source, given to an import's target.
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -10,7 +11,11 @@ import (
 	"io"
 	"iter"
 	"math"
+	"net"
+	"net/url"
+	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/flagstone-db/flagstone/cmd/flagstone/bulkio"
@@ -33,9 +38,11 @@ type copyCommand struct {
 
 // Help is the long help of the command.
 func (copyCommand) Help() string {
-	return `The copy has the key, the options and the rows of the table, with all versions and types. A table that is there already must have the same key, Time To Live and Max Versions; its rows that have no key of the table stay. A folder is read at one moment. An endpoint is not: each page of rows is read at its own.
+	return `These are copied: the key columns, Time To Live, Max Versions, Max Version Offset, whether there is a stream and for how many hours, and the rows with all versions and types. Nothing else is: no records of the stream, tunnels, indexes, access keys or other settings. A folder is read at one moment. An endpoint is not: each page of rows is read at its own.
 
-The access key of --endpoint is in FLAGSTONE_ACCESS_KEY_ID and FLAGSTONE_ACCESS_KEY_SECRET, or in --dir; that of --to-endpoint is in FLAGSTONE_TO_ACCESS_KEY_ID and FLAGSTONE_TO_ACCESS_KEY_SECRET, or else in these places, with --to-dir.
+A table that is there already must have the same key, Time To Live and Max Versions. Its rows whose keys the source has are replaced, and so are its Max Version Offset and, if the source has a stream, the hours of its own. Its other rows stay. Until all rows are copied, the target has no Time To Live and a Max Version Offset of 4000000000 s; a table with both counts as an incomplete copy.
+
+The access key of --endpoint is in FLAGSTONE_ACCESS_KEY_ID and FLAGSTONE_ACCESS_KEY_SECRET, or in --dir; that of --to-endpoint is in FLAGSTONE_TO_ACCESS_KEY_ID and FLAGSTONE_TO_ACCESS_KEY_SECRET, or in --to-dir if that is given, or where that of --endpoint is.
 
   flagstone copy orders --endpoint http://127.0.0.1:8087 --to-endpoint http://127.0.0.1:8087 --to-table orders2
   flagstone copy orders --to-endpoint https://i.cn-hangzhou.ots.aliyuncs.com --to-instance i --rate 5000 --state copy.state`
@@ -45,7 +52,12 @@ The access key of --endpoint is in FLAGSTONE_ACCESS_KEY_ID and FLAGSTONE_ACCESS_
 func (p *copyCommand) places() (from, to ofFiles, err error) {
 	from = ofFiles{ofTable: p.ofTable, Endpoint: p.Endpoint, Progress: p.Progress}
 	to = from
-	to.Endpoint, to.second = p.ToEndpoint, true
+	to.Endpoint, to.keys = p.ToEndpoint, []keyPlace{environmentKey("FLAGSTONE_TO_")}
+	if p.ToDir != "" {
+		to.keys = append(to.keys, folderKey(p.ToDir), environmentKey("FLAGSTONE_"))
+	} else {
+		to.keys = append(to.keys, usualKeys(p.Dir)...)
+	}
 	for _, set := range []struct {
 		at   *string
 		text string
@@ -54,16 +66,42 @@ func (p *copyCommand) places() (from, to ofFiles, err error) {
 			*set.at = set.text
 		}
 	}
-	if from.Endpoint == "" && to.Endpoint == "" && place(from.Dir) == place(to.Dir) {
+	if from.Endpoint == "" && to.Endpoint == "" && sameFolder(from.Dir, to.Dir) {
 		return from, to, misuse("a copy from the folder %s to itself; serve it, and copy at its endpoint", from.Dir)
 	}
-	if from.Endpoint == to.Endpoint && from.Instance == to.Instance && from.Table == to.Table && from.Endpoint != "" {
-		return from, to, misuse("a copy of table %s to itself; give --to-table", from.Table)
+	if from.Endpoint != "" && to.Endpoint != "" && from.Table == to.Table && strings.EqualFold(from.Instance, to.Instance) {
+		switch {
+		case host(from.Endpoint) == host(to.Endpoint):
+			return from, to, misuse("a copy of table %s to itself; give --to-table", from.Table)
+		case p.ToTable == "":
+			return from, to, misuse("%s and %s may be one server, and the copy would be of table %s to itself; if they are not, give --to-table %s", from.Endpoint, to.Endpoint, from.Table, from.Table)
+		}
 	}
 	return from, to, nil
 }
 
-// wideOffset is the Max Version Offset of a table that rows are copied to: every version is inside of it.
+// host is the host and port of an address. All names of this machine's loopback are one.
+func host(endpoint string) string {
+	u, err := url.Parse(endpoint)
+	if err != nil {
+		return endpoint
+	}
+	name, port := strings.ToLower(u.Hostname()), cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
+	if ip := net.ParseIP(name); name == "localhost" || ip != nil && ip.IsLoopback() {
+		name = "loopback"
+	}
+	return net.JoinHostPort(name, port)
+}
+
+// sameFolder reports whether two names are of one folder.
+func sameFolder(a, b string) bool {
+	x, errX := os.Stat(a)
+	y, errY := os.Stat(b)
+	return place(a) == place(b) || errX == nil && errY == nil && os.SameFile(x, y)
+}
+
+// wideOffset is the Max Version Offset, in seconds, of a table that rows are copied to. It lets in versions from 1970 to
+// about 2150. An endpoint refuses later ones, unless the clocks of both have come near them.
 const wideOffset = 4_000_000_000
 
 // Run copies.
@@ -72,7 +110,7 @@ func (p *copyCommand) Run(ctx context.Context, c *output) (err error) {
 	if err != nil {
 		return err
 	}
-	m := importCommand{ofFiles: to, ofWriting: p.ofWriting, Spread: 1, Delimiter: ","}
+	m := importCommand{ofFiles: to, ofWriting: p.ofWriting, Spread: 1, Delimiter: ",", Files: []string{from.text()}}
 	if err := m.check(); err != nil {
 		return err
 	}
@@ -85,40 +123,75 @@ func (p *copyCommand) Run(ctx context.Context, c *output) (err error) {
 	if err != nil {
 		return err
 	}
-	offset := table.MaxVersionOffset
-	table.Name, table.MaxVersionOffset = to.Table, wideOffset
-	if err := to.makeLike(ctx, table); err != nil {
+	if err := p.prepare(ctx, c, &m, table); err != nil {
 		return err
 	}
 	if err := p.rows(ctx, c, &from, &m); err != nil {
-		return err
+		return fmt.Errorf("%w; table %s has no Time To Live, and a Max Version Offset of %d s, until a copy is complete", err, to.Table, wideOffset)
 	}
-	table.MaxVersionOffset = offset
 	if err := to.alter(ctx, table); err != nil {
 		return fmt.Errorf("all rows are copied, and the options of table %s are not: %w", to.Table, err)
 	}
 	return nil
 }
 
-// makeLike makes a table, without a stream, or gives its Max Version Offset to one that is there.
-func (a *ofFiles) makeLike(ctx context.Context, like *instances.Table) error {
-	bare := *like
-	bare.StreamHours = 0
-	there, err := a.describe(ctx)
+// text names the table, for the state file.
+func (a *ofFiles) text() string {
+	where := a.Endpoint
+	if where == "" {
+		where = place(a.Dir)
+	}
+	return fmt.Sprintf("table %s of instance %s at %s", a.Table, a.Instance, where)
+}
+
+// prepare makes the target, or changes the options of one that is there, so that it takes every cell: without a Time To
+// Live none expires on the way. If the target or the state does not fit, it changes nothing.
+func (p *copyCommand) prepare(ctx context.Context, c *output, m *importCommand, like *instances.Table) error {
+	wide := *like
+	wide.Name, wide.StreamHours, wide.TimeToLive, wide.MaxVersionOffset = m.Table, 0, -1, wideOffset
+	there, err := m.describe(ctx)
 	switch {
 	case errors.Is(err, instances.ErrNotFound) || codeOf(err) == ots.CodeObjectNotExist:
-		return a.make(ctx, &bare)
+		if p.State != "" && exists(p.State) {
+			return fmt.Errorf("%s says how far a copy is, and its target, table %s, is not there; remove the file to copy from the beginning", p.State, m.Table)
+		}
+		return m.make(ctx, &wide)
 	case err != nil:
 		return err
 	case !slices.Equal(there.Key, like.Key):
-		return fmt.Errorf("table %s is there, with the key %s, and not %s; give another --to-table", a.Table, keyColumns(there.Key), keyColumns(like.Key))
-	case there.TimeToLive != like.TimeToLive || there.MaxVersions != like.MaxVersions:
+		return fmt.Errorf("table %s is there, with the key %s, and not %s; give another --to-table", m.Table, keyColumns(there.Key), keyColumns(like.Key))
+	}
+	incomplete := there.TimeToLive == wide.TimeToLive && there.MaxVersionOffset == wide.MaxVersionOffset
+	if there.MaxVersions != like.MaxVersions || there.TimeToLive != like.TimeToLive && !incomplete {
 		return fmt.Errorf("table %s is there, with a Time To Live of %s and %d versions, and not %s and %d; make them equal by 'flagstone table alter', or give another --to-table",
-			a.Table, ttlText(there.TimeToLive), there.MaxVersions, ttlText(like.TimeToLive), like.MaxVersions)
-	case there.MaxVersionOffset == like.MaxVersionOffset:
+			m.Table, ttlText(there.TimeToLive), there.MaxVersions, ttlText(like.TimeToLive), like.MaxVersions)
+	}
+	if err := m.fits(ctx, c, incomplete); err != nil || incomplete {
+		return err
+	}
+	return m.alter(ctx, &wide)
+}
+
+// copyInput is the source as an import has it.
+func (m *importCommand) copyInput() bulkio.Input {
+	return bulkio.Input{Identity: bulkio.Identity{Name: m.Files[0]}}
+}
+
+// fits checks that the state, if there is one, is that of this copy. As long as it is not done, its target is incomplete:
+// another one was made anew, and has not the rows that the state speaks of.
+func (m *importCommand) fits(ctx context.Context, c *output, incomplete bool) error {
+	if m.State == "" || !exists(m.State) {
 		return nil
 	}
-	return a.alter(ctx, &bare)
+	target, closeTarget, err := m.target(ctx, c)
+	if err != nil {
+		return err
+	}
+	s, err := m.state(target, []bulkio.Input{m.copyInput()}, nil)
+	if err == nil && !s.Done() && !incomplete {
+		err = fmt.Errorf("%s says how far a copy is, and its target, table %s, has other options than that copy left: it was made anew or altered; remove the file to copy from the beginning", m.State, m.Table)
+	}
+	return errors.Join(err, closeTarget())
 }
 
 // rows copies the rows.
@@ -128,20 +201,13 @@ func (p *copyCommand) rows(ctx context.Context, c *output, from *ofFiles, m *imp
 		return err
 	}
 	defer func() { err = errors.Join(err, source.close()) }()
-	where := from.Endpoint
-	if where == "" {
-		where = place(from.Dir)
-	}
-	name := fmt.Sprintf("table %s of instance %s at %s", from.Table, from.Instance, where)
-	m.Files = []string{name}
 	target, closeTarget, err := m.target(ctx, c)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, closeTarget()) }()
-	in := bulkio.Input{Identity: bulkio.Identity{Name: name}, Open: func(at rowfile.Position) (rowfile.Reader, error) {
-		return newTableReader(ctx, source, from.Table, at)
-	}}
+	in := m.copyInput()
+	in.Open = func(at rowfile.Position) (rowfile.Reader, error) { return newTableReader(ctx, source, from.Table, at) }
 	im := bulkio.Import{Target: target, Progress: m.progress(c, "copied"), Inputs: []bulkio.Input{in}}
 	if im.State, err = m.state(target, im.Inputs, nil); err != nil {
 		return err

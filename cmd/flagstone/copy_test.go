@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/aliyun/aliyun-tablestore-go-sdk/tablestore"
 
@@ -70,8 +71,11 @@ func TestACopyGoesOn(t *testing.T) {
 	done(t, "import", "x", lines, "--dir", first)
 	from, stopFrom := serving(t, "--dir", first)
 	to, stopTo := serving(t, "--dir", second)
-	args := []string{"copy", "x", "--endpoint", from, "--dir", first, "--to-endpoint", to, "--to-dir", second, "--state", state, "--save-every", "1ns"}
+	args := []string{"copy", "x", "--endpoint", from, "--dir", first, "--to-endpoint", to, "--to-dir", second, "--to-table", "x", "--state", state, "--save-every", "1ns"}
 	refused(t, "version 0", args...)
+	done(t, "table", "alter", "x", "--dir", second, "--version-offset", "86400")
+	refused(t, "made anew or altered", args...)
+	done(t, "table", "alter", "x", "--dir", second, "--version-offset", "4000000000")
 	status, _, errOut := command(t, append(args, "--max-rejects", "1")...)
 	if status != 0 || !strings.Contains(errOut, "goes on after 512 rows") || !strings.Contains(errOut, "copied 999 rows") {
 		t.Errorf("status %d, %s", status, errOut)
@@ -81,13 +85,68 @@ func TestACopyGoesOn(t *testing.T) {
 	}
 	refused(t, "to itself", "copy", "x", "--endpoint", from, "--dir", first, "--to-endpoint", from)
 	done(t, "table", "create", "other", "--dir", second, "--key", "k:string")
-	refused(t, "with the key k:string", append(args[:len(args)-4], "--to-table", "other")...)
+	refused(t, "with the key k:string", append(args[:len(args)-6], "--to-table", "other")...)
 	stopFrom()
 	stopTo()
 	if got := done(t, "export", "x", "--dir", second); got != want.String() {
 		t.Errorf("the copy has %.500s", got)
 	}
 	refused(t, "to itself", "copy", "x", "--dir", first)
+}
+
+// TestACopyBeginsAnewWhenItsTargetDoes drops the target of a complete copy, and makes another one.
+func TestACopyBeginsAnewWhenItsTargetDoes(t *testing.T) {
+	first, second, state := emptyStore(t, "x"), newHome(t), filepath.Join(t.TempDir(), "state")
+	to, stop := serving(t, "--dir", second)
+	args := []string{"copy", "x", "--dir", first, "--to-endpoint", to, "--to-dir", second, "--state", state}
+	done(t, args...)
+	done(t, "table", "drop", "x", "--dir", second, "--yes")
+	refused(t, "is not there; remove the file", args...)
+	other := strings.Replace(to, "127.0.0.1", "localhost", 1)
+	refused(t, "to itself", "copy", "x", "--dir", second, "--endpoint", to, "--to-endpoint", other)
+	refused(t, "to itself", "copy", "x", "--dir", second, "--endpoint", to, "--to-endpoint", to+"/", "--to-table", "x")
+	refused(t, "give --to-table x", "copy", "x", "--dir", second, "--endpoint", to, "--to-endpoint", "http://other.example")
+	t.Setenv(envKeyID, "wrong")
+	t.Setenv(envKeySecret, "wrong")
+	done(t, append(args[:len(args)-2], "--to-table", "y")...)
+	stop()
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(second, link); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, "to itself", "copy", "x", "--dir", second, "--to-dir", link)
+}
+
+// TestACopyTakesExpiredCells puts a cell into the target of an interrupted copy that the Time To Live of its source forbids.
+func TestACopyTakesExpiredCells(t *testing.T) {
+	first, second := newHome(t), newHome(t)
+	to, stop := serving(t, "--dir", second)
+	lines := filepath.Join(t.TempDir(), "lines.jsonl")
+	line := `{"key":[{"name":"k","value":1}],"columns":[{"name":"c","version":%d,"value":1}]}` + "\n"
+	write := func(version int64) {
+		if err := os.WriteFile(lines, fmt.Appendf(nil, line, version), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	done(t, "table", "create", "x", "--dir", first, "--key", "k:integer", "--ttl", "86400", "--version-offset", "9000000000")
+	write(7_500_000_000_000) // in 2207
+	done(t, "import", "x", lines, "--dir", first)
+	args := []string{"copy", "x", "--dir", first, "--to-endpoint", to, "--to-dir", second}
+	refused(t, "until a copy is complete", args...)
+	write(time.Now().UnixMilli())
+	done(t, "import", "x", lines, "--dir", first)
+	write(time.Now().Add(-48 * time.Hour).UnixMilli())
+	done(t, "import", "x", lines, "--endpoint", to, "--dir", second)
+	done(t, args...)
+	refused(t, "Invalid timestamp", "import", "x", lines, "--endpoint", to, "--dir", second)
+	stop()
+	described := done(t, "table", "describe", "x", "--dir", second)
+	if !strings.Contains(described, "86400s") || !strings.Contains(described, "9000000000s") {
+		t.Errorf("the copy has %s", described)
+	}
+	if got, want := done(t, "export", "x", "--dir", second), done(t, "export", "x", "--dir", first); got != want {
+		t.Errorf("the copy has %s, want %s", got, want)
+	}
 }
 
 // TestSplitsFrom leaves out ranges before a key.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
 	"math/rand/v2"
 	"net/url"
@@ -34,10 +35,9 @@ const (
 )
 
 // endpointClient makes a client of an endpoint for so many workers, which repeats requests that may be repeated for as
-// long as patience. The access key is that of the environment, or of the store in dir. For the second endpoint of a copy
-// the environment may have another one.
-func endpointClient(endpoint, instance, dir string, workers int, patience time.Duration, second bool) (*tablestore.TableStoreClient, error) {
-	creds, err := endpointKeyPair(endpoint, dir, second)
+// long as patience. The access key is that of the first place that has one.
+func endpointClient(endpoint, instance string, keys []keyPlace, workers int, patience time.Duration) (*tablestore.TableStoreClient, error) {
+	creds, err := endpointKeyPair(endpoint, keys)
 	if err != nil {
 		return nil, err
 	}
@@ -47,26 +47,42 @@ func endpointClient(endpoint, instance, dir string, workers int, patience time.D
 	return tablestore.NewClientWithConfig(endpoint, instance, creds.id, creds.secret, "", config), nil
 }
 
-// endpointKeyPair checks an address, and finds the access key: of the environment, or of the store in dir.
-func endpointKeyPair(endpoint, dir string, second bool) (creds credentials, err error) {
+// keyPlace looks for an access key in one place. If there is none, the key has no id, or the error is fs.ErrNotExist.
+type keyPlace func() (credentials, error)
+
+// environmentKey is the place of the variables whose names begin with a prefix, which is FLAGSTONE_ but for a copy's target.
+func environmentKey(prefix string) keyPlace {
+	return func() (credentials, error) {
+		return environmentCredentials(func(name string) string { return os.Getenv(strings.Replace(name, "FLAGSTONE_", prefix, 1)) })
+	}
+}
+
+// folderKey is the place of the key of the store in a folder.
+func folderKey(dir string) keyPlace {
+	return func() (credentials, error) { return readCredentials(filepath.Join(dir, credentialsFile)) }
+}
+
+// usualKeys are the places of a command with one endpoint.
+func usualKeys(dir string) []keyPlace {
+	return []keyPlace{environmentKey("FLAGSTONE_"), folderKey(dir)}
+}
+
+// endpointKeyPair checks an address, and finds the access key in the first place that has one.
+func endpointKeyPair(endpoint string, keys []keyPlace) (creds credentials, err error) {
 	if u, err := url.Parse(endpoint); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return credentials{}, misuse("--endpoint is %q; write it like http://127.0.0.1:8087", endpoint)
 	}
-	if second {
-		creds, err = environmentCredentials(func(name string) string {
-			return os.Getenv(strings.Replace(name, "FLAGSTONE_", "FLAGSTONE_TO_", 1))
-		})
+	var missing error
+	for _, key := range keys {
+		creds, err := key()
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			missing = err
+		case err != nil || creds.id != "":
+			return creds, err
+		}
 	}
-	if err == nil && creds.id == "" {
-		creds, err = environmentCredentials(os.Getenv)
-	}
-	if err != nil || creds.id != "" {
-		return creds, err
-	}
-	if creds, err = readCredentials(filepath.Join(dir, credentialsFile)); err != nil {
-		err = fmt.Errorf("no access key for %s; set %s and %s, or name the directory of its store with --dir: %w", endpoint, envKeyID, envKeySecret, err)
-	}
-	return creds, err
+	return credentials{}, fmt.Errorf("no access key for %s; set %s and %s, or name the directory of its store with --dir: %w", endpoint, envKeyID, envKeySecret, missing)
 }
 
 // endpointKey describes the key of a table at an endpoint.

@@ -30,7 +30,7 @@ type ofFiles struct {
 	Format   rowfile.Format `enum:",csv,json,parquet" default:"" placeholder:"csv|json|parquet" help:"The format of the file, unless its name ends in .csv, .json, .jsonl, .ndjson or .parquet. For - the default is json."`
 	Progress time.Duration  `default:"5s" placeholder:"DURATION" help:"Say how far it is so often, 0 for never; on a terminal, all the time. ${default} if not given."`
 
-	second bool // it is where a copy goes
+	keys []keyPlace // where the access key of the endpoint is; nil: in the usual places
 }
 
 // stdio is the name of standard input and output.
@@ -66,6 +66,7 @@ type importCommand struct {
 	EmptyAs   rowfile.Empty `name:"empty-as" enum:"quotes,missing,string" default:"quotes" placeholder:"quotes|missing|string" help:"What an empty field of CSV is: quotes, an empty string if it is quoted and else no cell; missing, no cell; string, an empty string. ${default} if not given."`
 	Bulk      bool          `help:"Sort the rows and write them as table files into the folder, past log and memory. The table must have no row between the first and the last of them. All rows appear at once, at the end."`
 	Temp      string        `type:"existingdir" placeholder:"DIR" help:"Where --bulk keeps what it sorts; about the size of the rows. If not given, where temporary files are."`
+	Merge     bool          `help:"Put the cells of a row beside those that the table has, and replace only those of the same column and version. So an archive comes back."`
 	Spread    int           `default:"1" placeholder:"N" help:"Read the files at so many places in turns, so that sorted files do not go to one partition of the table at a time. Of several rows with one key any may stay. ${default} if not given: one file after the other, and the last row stays."`
 	ofWriting
 }
@@ -82,15 +83,19 @@ type ofWriting struct {
 
 // Help is the long help of the command.
 func (importCommand) Help() string {
-	return `A row that is imported has the columns of the file afterwards, and no others. Of several rows with one key the last one stays. A cell whose file tells no version, as in CSV, gets the time at which the import began.
+	return `A row that is imported has the columns of the file afterwards, and no others. Of several rows with one key the last one stays. With --merge the cells of the file are put into the row, and its other cells stay. A cell whose file tells no version, as in CSV, gets the time at which the import began.
 
 JSON Lines are what 'flagstone export' and 'flagstone scan --json' write. The header of a CSV file names the columns; NAME:TYPE gives a type, as in 'flagstone put'. A flat Parquet file has a column for each column. docs/importing.md describes the formats.
 
   flagstone import orders orders.jsonl
   flagstone import orders orders.csv --types total:double --rejects bad.jsonl --max-rejects 1000
   flagstone import orders 2026-*.parquet --endpoint http://127.0.0.1:8087 --rate 5000 --state import.state
+  flagstone import orders old.parquet --merge
   flagstone import orders orders.csv --bulk`
 }
+
+// errNothingToMerge refuses a row of --merge: an update of a row puts at least one cell.
+var errNothingToMerge = errors.New("the row has no cells; --merge puts cells only")
 
 // importTarget is where rows go.
 type importTarget interface {
@@ -123,6 +128,8 @@ func (m *importCommand) check() error {
 		return misuse("--bulk writes files into a folder; it does not work with --endpoint")
 	case m.Bulk && m.State != "":
 		return misuse("--bulk writes all rows at once at the end, so there is nothing to resume; leave --state out")
+	case m.Bulk && m.Merge:
+		return misuse("--bulk writes rows where the table has none; it does not work with --merge")
 	case m.Temp != "" && !m.Bulk:
 		return misuse("--temp is for --bulk")
 	case len(m.Files) > 1 && slices.Contains(m.Files, stdio):
@@ -329,6 +336,9 @@ func (m *importCommand) state(target importTarget, inputs []bulkio.Input, types 
 	}
 	if m.Delimiter != "," {
 		begin.Settings += fmt.Sprintf(" --delimiter %q", m.Delimiter)
+	}
+	if m.Merge {
+		begin.Settings += " --merge"
 	}
 	for i := range inputs {
 		begin.Inputs = append(begin.Inputs, inputs[i].Identity)

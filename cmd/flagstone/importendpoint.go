@@ -30,6 +30,7 @@ type endpointTarget struct {
 	columns []rowfile.Column
 	named   string
 	workers int
+	merge   bool // a row keeps what the file does not have
 	waiting waiting
 	rejects *bulkio.Rejects
 	writer  *spread.Writer[*endpointBatch]
@@ -38,7 +39,7 @@ type endpointTarget struct {
 }
 
 func (m *importCommand) endpointTarget(c *output) (*endpointTarget, error) {
-	t := &endpointTarget{waiting: waiting{out: c.err}, table: m.Table, workers: m.Workers, named: fmt.Sprintf("table %s of instance %s at %s", m.Table, m.Instance, m.Endpoint)}
+	t := &endpointTarget{waiting: waiting{out: c.err}, table: m.Table, workers: m.Workers, merge: m.Merge, named: fmt.Sprintf("table %s of instance %s at %s", m.Table, m.Instance, m.Endpoint)}
 	if t.workers == 0 {
 		t.workers = endpointWorkers
 	}
@@ -82,6 +83,9 @@ func (t *endpointTarget) Put(r *rowfile.Row, at bulkio.Place) (err error) {
 	if t.encoded, err = row.AppendKey(t.encoded[:0], len(r.Key), r.Key...); err != nil {
 		return t.rejects.RefuseRow(at, err)
 	}
+	if t.merge && len(r.Cells) == 0 {
+		return t.rejects.RefuseRow(at, errNothingToMerge)
+	}
 	for i := range r.Cells {
 		if r.Cells[i].Version == 0 {
 			return t.rejects.RefuseRow(at, fmt.Errorf("column %s has version 0, which the SDK cannot send", r.Cells[i].Name))
@@ -111,7 +115,7 @@ type endpointBatch struct {
 }
 
 type endpointRow struct {
-	change  *tablestore.PutRowChange
+	change  tablestore.RowChange
 	at      bulkio.Place
 	bytes   int64
 	refused error
@@ -123,18 +127,30 @@ func (b *endpointBatch) add(t *endpointTarget, r *rowfile.Row, at bulkio.Place) 
 		return false
 	}
 	b.keys[string(t.encoded)] = true
-	in := endpointRow{change: &tablestore.PutRowChange{TableName: t.table, PrimaryKey: new(tablestore.PrimaryKey)}, at: at}
+	in, key := endpointRow{at: at}, new(tablestore.PrimaryKey)
 	for i, k := range t.columns {
-		in.change.PrimaryKey.AddPrimaryKeyColumn(k.Name, sdkValue(r.Key[i]))
+		key.AddPrimaryKeyColumn(k.Name, sdkValue(r.Key[i]))
 		in.bytes += int64(len(k.Name) + r.Key[i].Size())
 	}
-	in.change.Columns = make([]tablestore.AttributeColumn, len(r.Cells))
 	for i := range r.Cells {
-		c := &r.Cells[i]
-		in.change.Columns[i] = tablestore.AttributeColumn{ColumnName: c.Name, Value: sdkValue(c.Value), Timestamp: c.Version}
-		in.bytes += int64(len(c.Name) + c.Value.Size())
+		in.bytes += int64(len(r.Cells[i].Name) + r.Cells[i].Value.Size())
 	}
-	in.change.SetCondition(tablestore.RowExistenceExpectation_IGNORE)
+	if t.merge {
+		change := &tablestore.UpdateRowChange{TableName: t.table, PrimaryKey: key}
+		for i := range r.Cells {
+			change.PutColumnWithTimestamp(r.Cells[i].Name, sdkValue(r.Cells[i].Value), r.Cells[i].Version)
+		}
+		change.SetCondition(tablestore.RowExistenceExpectation_IGNORE)
+		in.change = change
+	} else {
+		change := &tablestore.PutRowChange{TableName: t.table, PrimaryKey: key, Columns: make([]tablestore.AttributeColumn, len(r.Cells))}
+		for i := range r.Cells {
+			c := &r.Cells[i]
+			change.Columns[i] = tablestore.AttributeColumn{ColumnName: c.Name, Value: sdkValue(c.Value), Timestamp: c.Version}
+		}
+		change.SetCondition(tablestore.RowExistenceExpectation_IGNORE)
+		in.change = change
+	}
 	b.rows = append(b.rows, in)
 	return true
 }

@@ -50,7 +50,8 @@ type folderTable struct {
 	table   *flagstone.Table
 	columns []rowfile.Column
 	named   string
-	workers int // 0: as many as the store chooses
+	workers int  // 0: as many as the store chooses
+	merge   bool // a row keeps what the file does not have
 	rejects *bulkio.Rejects
 	limits  ots.Limits
 	checked ots.Row // of the row that is being checked
@@ -72,7 +73,7 @@ func (m *importCommand) folderTarget(ctx context.Context, c *output, home *insta
 	if err != nil {
 		return nil, err
 	}
-	t := folderTable{table: table, workers: m.Workers, limits: folderLimits(), named: fmt.Sprintf("table %s (%d) of instance %s in %s", m.Table, table.Info().ID, instance, place(m.Dir))}
+	t := folderTable{table: table, workers: m.Workers, merge: m.Merge, limits: folderLimits(), named: fmt.Sprintf("table %s (%d) of instance %s in %s", m.Table, table.Info().ID, instance, place(m.Dir))}
 	if t.columns, err = keyOf(described); err != nil {
 		return nil, err
 	}
@@ -97,6 +98,9 @@ func folderLimits() ots.Limits {
 // check says why a request of the service could not put a row, or why the table takes none of its versions, and encodes
 // its key.
 func (t *folderTable) check(r *rowfile.Row) (err error) {
+	if t.merge && len(r.Cells) == 0 {
+		return errNothingToMerge
+	}
 	for i, v := range r.Key {
 		t.checked.Key[i].Value = v
 	}
@@ -141,7 +145,9 @@ func (t *folderTarget) Put(r *rowfile.Row, at bulkio.Place) error {
 		return t.rejects.RefuseRow(at, err)
 	}
 	return t.writer.Write(r.Key, func(c *flagstone.RowChange) {
-		c.PutRow()
+		if !t.merge {
+			c.PutRow()
+		}
 		for i := range r.Cells {
 			c.Put(r.Cells[i].Name, r.Cells[i].Version, r.Cells[i].Value)
 		}

@@ -57,7 +57,7 @@ type streamLine struct {
 
 // Run prints the streams.
 func (l *streamListCommand) Run(ctx context.Context, c *output) error {
-	client, err := endpointClient(l.Endpoint, l.Instance, l.Dir, 1, requestPatience, false)
+	client, err := endpointClient(l.Endpoint, l.Instance, usualKeys(l.Dir), 1, requestPatience)
 	if err != nil {
 		return err
 	}
@@ -151,7 +151,7 @@ func (s *streamTailCommand) Run(ctx context.Context, c *output) error {
 	if s.Since < 0 {
 		return misuse("--since is %s; give a time above 0", s.Since)
 	}
-	client, err := endpointClient(s.Endpoint, s.Instance, s.Dir, 1, requestPatience, false)
+	client, err := endpointClient(s.Endpoint, s.Instance, usualKeys(s.Dir), 1, requestPatience)
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,11 @@ import (
 
 // client makes a client of the endpoint.
 func (a *ofFiles) client(workers int) (*tablestore.TableStoreClient, error) {
-	return endpointClient(a.Endpoint, a.Instance, a.Dir, workers, requestPatience, a.second)
+	keys := a.keys
+	if keys == nil {
+		keys = usualKeys(a.Dir)
+	}
+	return endpointClient(a.Endpoint, a.Instance, keys, workers, requestPatience)
 }
 
 // describe reads the key and the options of the table.

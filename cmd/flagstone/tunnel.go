@@ -185,7 +185,7 @@ var tunnelClient = &http.Client{CheckRedirect: func(*http.Request, []*http.Reque
 
 // tunnel sends a request.
 func (a *atEndpoint) tunnel(ctx context.Context, operation string, request, answer proto.Message) error {
-	creds, err := endpointKeyPair(a.Endpoint, a.Dir, false)
+	creds, err := endpointKeyPair(a.Endpoint, usualKeys(a.Dir))
 	if err != nil {
 		return err
 	}
