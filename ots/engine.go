@@ -47,8 +47,8 @@ type Engine struct {
 	tunnels    tunnels
 
 	tunnelCreation sync.Mutex // held while a tunnel is created, so one at a time looks up shards; before tableOps
-	tableOps sync.Mutex // held by operations that change the set of tables or a table's options
-	opTimes  []int64    // wall clock of the newest such operations; see Limits.EnforceRates
+	tableOps       sync.Mutex // held by operations that change the set of tables or a table's options
+	opTimes        []int64    // wall clock of the newest such operations; see Limits.EnforceRates
 }
 
 var _ Service = (*Engine)(nil)
