@@ -92,6 +92,7 @@ func TestACopyGoesOn(t *testing.T) {
 		t.Errorf("the copy has %.500s", got)
 	}
 	refused(t, "to itself", "copy", "x", "--dir", first)
+	refused(t, "--workers is 0", "copy", "x", "--dir", first, "--to-dir", second, "--workers", "0")
 }
 
 // TestACopyBeginsAnewWhenItsTargetDoes drops the target of a complete copy, and makes another one.

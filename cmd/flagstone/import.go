@@ -73,7 +73,7 @@ type importCommand struct {
 
 // ofWriting are the options that import and copy share.
 type ofWriting struct {
-	Workers    int           `default:"0" placeholder:"N" help:"So many batches are under way at most. If not given, 16 at an endpoint, and in a folder one for each processor."`
+	Workers    *int          `placeholder:"N" help:"So many batches are under way at most. If not given, 16 at an endpoint, and in a folder one for each processor."`
 	Rate       float64       `default:"0" placeholder:"ROWS" help:"Write so many rows in a second at most; 0, the default, as many as are taken."`
 	Rejects    string        `type:"path" placeholder:"FILE" help:"Write lines that cannot be read, or that the store refuses, to this file, as JSON with file, line and reason."`
 	MaxRejects int64         `name:"max-rejects" default:"0" placeholder:"N" help:"Go on after so many of them; --max-rejects=-1 for any number. 0, the default, ends at the first one."`
@@ -118,8 +118,8 @@ func (m *importCommand) check() error {
 		return misuse("standard input has one place to read; leave --spread out")
 	case m.Spread > 1 && m.Bulk:
 		return misuse("--bulk sorts the rows; leave --spread out")
-	case m.Workers < 0 || m.Workers > 1000:
-		return misuse("--workers is %d; give 1 to 1,000", m.Workers)
+	case m.Workers != nil && (*m.Workers < 1 || *m.Workers > 1000):
+		return misuse("--workers is %d; give 1 to 1,000", *m.Workers)
 	case m.MaxRejects < -1:
 		return misuse("--max-rejects is %d; give a number of lines, or -1 for any", m.MaxRejects)
 	case m.SaveEvery <= 0:
@@ -195,6 +195,14 @@ func (m *importCommand) Run(ctx context.Context, c *output) (err error) {
 		return err
 	}
 	return m.run(ctx, c, &im, target)
+}
+
+// workers is --workers, or else a default.
+func (w *ofWriting) workers(otherwise int) int {
+	if w.Workers == nil {
+		return otherwise
+	}
+	return *w.Workers
 }
 
 // lock keeps other processes from the state, if there is one.
