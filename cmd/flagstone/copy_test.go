@@ -92,6 +92,7 @@ func TestACopyGoesOn(t *testing.T) {
 		t.Errorf("the copy has %.500s", got)
 	}
 	refused(t, "to itself", "copy", "x", "--dir", first)
+	refused(t, "--state: open ", "copy", "x", "--dir", first, "--to-dir", second, "--state", filepath.Join(second, "nodir", "st"))
 	refused(t, "--workers is 0", "copy", "x", "--dir", first, "--to-dir", second, "--workers", "0")
 }
 

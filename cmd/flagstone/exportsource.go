@@ -93,6 +93,9 @@ func eachPage(ctx context.Context, ranges []nextPage, do func(page []rowfile.Row
 			if page.err == io.EOF {
 				break
 			}
+			if page.err != nil && ctx.Err() != nil {
+				return errors.New("interrupted")
+			}
 			if page.err != nil {
 				return page.err
 			}

@@ -20,6 +20,7 @@ import (
 	"github.com/flagstone-db/flagstone/cmd/flagstone/rowfile"
 	"github.com/flagstone-db/flagstone/cmd/flagstone/statefile"
 	"github.com/flagstone-db/flagstone/instances"
+	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/row"
 )
 
@@ -77,7 +78,7 @@ type ofWriting struct {
 	Rate       float64       `default:"0" placeholder:"ROWS" help:"Write so many rows in a second at most; 0, the default, as many as are taken."`
 	Rejects    string        `type:"path" placeholder:"FILE" help:"Write lines that cannot be read, or that the store refuses, to this file, as JSON with file, line and reason."`
 	MaxRejects int64         `name:"max-rejects" default:"0" placeholder:"N" help:"Go on after so many of them; --max-rejects=-1 for any number. 0, the default, ends at the first one."`
-	State      string        `type:"path" placeholder:"FILE" help:"Remember in this file how far the import is. Run again with it, an import that was interrupted goes on there."`
+	State      string        `type:"path" placeholder:"FILE" help:"Remember in this file how far the command is. Run again with it after an interruption, it goes on there."`
 	SaveEvery  time.Duration `default:"1s" placeholder:"DURATION" help:"How often --state is written. ${default} if not given."`
 }
 
@@ -211,8 +212,11 @@ func (w *ofWriting) lock() (unlock func() error, err error) {
 		return func() error { return nil }, nil
 	}
 	lock, err := statefile.Lock(w.State)
+	if errors.Is(err, vfs.ErrLocked) {
+		return nil, fmt.Errorf("another import or copy has the state %s: %w", w.State, err)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("another import has the state %s: %w", w.State, err)
+		return nil, fmt.Errorf("--state: %w", err)
 	}
 	return lock.Close, nil
 }
