@@ -31,7 +31,8 @@ type ofFiles struct {
 	Format   rowfile.Format `enum:",csv,json,parquet" default:"" placeholder:"csv|json|parquet" help:"The format of the file, unless its name ends in .csv, .json, .jsonl, .ndjson or .parquet. For - the default is json."`
 	Progress time.Duration  `default:"5s" placeholder:"DURATION" help:"Say how far it is so often, 0 for never; on a terminal, all the time. ${default} if not given."`
 
-	keys []keyPlace // where the access key of the endpoint is; nil: in the usual places
+	keys []keyPlace      // where the access key of the endpoint is; nil: in the usual places
+	held *instances.Home // the folder, if the command has it open; nil: each use opens it
 }
 
 // stdio is the name of standard input and output.
@@ -264,15 +265,15 @@ func (m *importCommand) target(ctx context.Context, c *output) (importTarget, fu
 		t, err := m.endpointTarget(c)
 		return t, func() error { return nil }, err
 	}
-	home, err := m.openFolder(ctx, false)
+	home, release, err := m.folder(ctx, false)
 	if err != nil {
 		return nil, nil, err
 	}
 	t, err := m.folderTarget(ctx, c, home)
 	if err != nil {
-		return nil, nil, errors.Join(err, home.Close())
+		return nil, nil, errors.Join(err, release())
 	}
-	return t, home.Close, nil
+	return t, release, nil
 }
 
 // input describes a file.
