@@ -43,13 +43,14 @@ At an endpoint each row is deleted in a local transaction, which the table must 
 
 // Run archives.
 func (a *archiveCommand) Run(ctx context.Context, c *output) (err error) {
+	if format, err := a.format(a.File); err != nil || a.File == stdio || format == rowfile.CSV {
+		return misuse("an archive is a file of JSON Lines or Parquet: give a name ending in .jsonl or .parquet")
+	}
 	e := exportCommand{ofFiles: a.ofFiles, File: a.File}
 	p, err := e.plan()
 	switch {
 	case err != nil:
 		return err
-	case a.File == stdio || p.format == rowfile.CSV:
-		return misuse("an archive is a file of JSON Lines or Parquet; CSV has no versions")
 	case a.OlderThan <= 0:
 		return misuse("--older-than is %s; give a time above 0", a.OlderThan)
 	case exists(a.File):
@@ -77,6 +78,10 @@ func (a *archiveCommand) Run(ctx context.Context, c *output) (err error) {
 	read, err := a.each(ctx, file, p.format, key, func(*rowfile.Row) error { return nil })
 	if err != nil || !read.equals(&written) {
 		return errors.Join(fmt.Errorf("%s does not hold the %d rows that were written to it; nothing was deleted", a.File, written.rows), err)
+	}
+	if written.rows == 0 {
+		fmt.Fprintf(c.err, "flagstone: no cell is older than %s, so %s is not kept\n", a.OlderThan, a.File)
+		return errors.Join(file.Close(), os.Remove(a.File))
 	}
 	return a.remove(ctx, c, file, p.format, key, &written)
 }
@@ -189,6 +194,9 @@ func (a *archiveCommand) each(ctx context.Context, f *os.File, format rowfile.Fo
 		if err == nil {
 			sum.add(&r)
 			err = do(&r)
+		}
+		if err != nil && ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.Cause(ctx))) {
+			err = errors.New("interrupted")
 		}
 		if err != nil {
 			return sum, err

@@ -46,7 +46,17 @@ func TestAnArchiveMovesOldCells(t *testing.T) {
 			}
 			done(t, append([]string{"archive", "x", file, "--older-than", "24h"}, args...)...)
 			refused(t, "exists", append([]string{"archive", "x", file, "--older-than", "24h"}, args...)...)
-			refused(t, "CSV has no versions", append([]string{"archive", "x", filepath.Join(files, "x.csv"), "--older-than", "24h"}, args...)...)
+			for _, wrong := range []string{"x.csv", "-", "x.jsonl --format=csv", "x.old"} {
+				words := append([]string{"archive", "x", "--older-than", "24h"}, strings.Fields(wrong)...)
+				refused(t, "give a name ending in .jsonl or .parquet", append(words, args...)...)
+			}
+			for range 2 {
+				none := filepath.Join(files, "none-"+name)
+				done(t, append([]string{"archive", "x", none, "--older-than", "24h"}, args...)...)
+				if exists(none) {
+					t.Errorf("%s, remote %t: an archive of nothing is left", name, remote)
+				}
+			}
 			stop()
 			if got := done(t, "export", "x", "--dir", dir); got != left {
 				t.Errorf("%s, remote %t: the table has %s, want %s", name, remote, got, left)
@@ -80,9 +90,14 @@ func TestAnArchiveSaysThatItsFileWasChanged(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	a, written := archiveCommand{File: name}, newRowSum()
-	a.Dir, a.Instance, a.Table = dir, "demo", "x"
 	key := []rowfile.Column{{Name: "k", Type: row.TypeInteger}}
+	ended, end := context.WithCancel(context.Background())
+	end()
+	a, written := archiveCommand{File: name}, newRowSum()
+	if _, err := a.each(ended, file, rowfile.JSON, key, nil); err == nil || err.Error() != "interrupted" {
+		t.Errorf("%v", err)
+	}
+	a.Dir, a.Instance, a.Table = dir, "demo", "x"
 	err = a.remove(context.Background(), &output{err: os.Stderr}, file, rowfile.JSON, key, &written)
 	if err == nil || !strings.Contains(err.Error(), "was changed while") {
 		t.Errorf("%v", err)

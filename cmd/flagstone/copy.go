@@ -38,9 +38,9 @@ type copyCommand struct {
 
 // Help is the long help of the command.
 func (copyCommand) Help() string {
-	return `These are copied: the key columns, Time To Live, Max Versions, Max Version Offset, whether there is a stream and for how many hours, and the rows with all versions and types. Nothing else is: no records of the stream, tunnels, indexes, access keys or other settings. A folder is read at one moment. An endpoint is not: each page of rows is read at its own.
+	return `These are copied: the key columns, Time To Live, Max Versions, Max Version Offset, whether there is a stream and for how many hours (24 at most), and the rows with all versions and types. Nothing else is: no records of the stream, tunnels, indexes, access keys or other settings. A folder is read at one moment. An endpoint is not: each page of rows is read at its own.
 
-A table that is there already must have the same key, Time To Live and Max Versions. Its rows whose keys the source has are replaced, and so are its Max Version Offset and, if the source has a stream, the hours of its own. Its other rows stay. Until all rows are copied, the target has no Time To Live and a Max Version Offset of 4000000000 s; a table with both counts as an incomplete copy.
+A table that is there already must have the same key, Time To Live and Max Versions. Its rows whose keys the source has are replaced, and so is its Max Version Offset. Its stream and its other rows stay. Until all rows are copied, the target has no Time To Live and a Max Version Offset of 4000000000 s; a table with both counts as an incomplete copy.
 
 The access key of --endpoint is in FLAGSTONE_ACCESS_KEY_ID and FLAGSTONE_ACCESS_KEY_SECRET, or in --dir; that of --to-endpoint is in FLAGSTONE_TO_ACCESS_KEY_ID and FLAGSTONE_TO_ACCESS_KEY_SECRET, or in --to-dir if that is given, or where that of --endpoint is.
 
@@ -119,6 +119,17 @@ func (p *copyCommand) Run(ctx context.Context, c *output) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, unlock()) }()
+	// Both folders are open before the target is made or altered, so that a lock of another process changes nothing.
+	release, err := from.hold(ctx, true)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, release()) }()
+	releaseTarget, err := m.hold(ctx, false)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, releaseTarget()) }()
 	table, err := from.describe(ctx)
 	if err != nil {
 		return err
@@ -129,7 +140,7 @@ func (p *copyCommand) Run(ctx context.Context, c *output) (err error) {
 	if err := p.rows(ctx, c, &from, &m); err != nil {
 		return fmt.Errorf("%w; table %s has no Time To Live, and a Max Version Offset of %d s, until a copy is complete", err, to.Table, wideOffset)
 	}
-	if err := to.alter(ctx, table); err != nil {
+	if err := m.alter(ctx, table); err != nil {
 		return fmt.Errorf("all rows are copied, and the options of table %s are not: %w", to.Table, err)
 	}
 	return nil
@@ -145,7 +156,8 @@ func (a *ofFiles) text() string {
 }
 
 // prepare makes the target, or changes the options of one that is there, so that it takes every cell: without a Time To
-// Live none expires on the way. If the target or the state does not fit, it changes nothing.
+// Live none expires on the way. It also chooses the stream hours of like, which the target gets at the end. If the target
+// or the state does not fit, it changes nothing.
 func (p *copyCommand) prepare(ctx context.Context, c *output, m *importCommand, like *instances.Table) error {
 	wide := *like
 	wide.Name, wide.StreamHours, wide.TimeToLive, wide.MaxVersionOffset = m.Table, 0, -1, wideOffset
@@ -155,6 +167,7 @@ func (p *copyCommand) prepare(ctx context.Context, c *output, m *importCommand, 
 		if p.State != "" && exists(p.State) {
 			return fmt.Errorf("%s says how far a copy is, and its target, table %s, is not there; remove the file to copy from the beginning", p.State, m.Table)
 		}
+		chooseStream(c, like, &instances.Table{Name: m.Table})
 		return m.make(ctx, &wide)
 	case err != nil:
 		return err
@@ -166,10 +179,31 @@ func (p *copyCommand) prepare(ctx context.Context, c *output, m *importCommand, 
 		return fmt.Errorf("table %s is there, with a Time To Live of %s and %d versions, and not %s and %d; make them equal by 'flagstone table alter', or give another --to-table",
 			m.Table, ttlText(there.TimeToLive), there.MaxVersions, ttlText(like.TimeToLive), like.MaxVersions)
 	}
-	if err := m.fits(ctx, c, incomplete); err != nil || incomplete {
+	if err := m.fits(ctx, c, incomplete); err != nil {
 		return err
 	}
+	chooseStream(c, like, there)
+	if incomplete {
+		return nil
+	}
 	return m.alter(ctx, &wide)
+}
+
+// chooseStream sets the hours that the stream of the target gets at the end, 0 if the target has one already: a stream
+// cannot be changed. One that a tunnel has made has more hours than a table can be given.
+func chooseStream(c *output, like, there *instances.Table) {
+	most := ots.Documented().StreamExpirationHours
+	switch {
+	case like.StreamHours == 0:
+	case there.StreamHours != 0:
+		if there.StreamHours != like.StreamHours {
+			fmt.Fprintf(c.err, "flagstone: table %s keeps its stream of %d hours; that of the source has %d\n", there.Name, there.StreamHours, like.StreamHours)
+		}
+		like.StreamHours = 0
+	case like.StreamHours > most:
+		fmt.Fprintf(c.err, "flagstone: the stream of table %s will have %d hours, the most that a table can be given; that of the source has %d\n", there.Name, most, like.StreamHours)
+		like.StreamHours = most
+	}
 }
 
 // copyInput is the source as an import has it.

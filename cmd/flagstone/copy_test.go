@@ -92,6 +92,8 @@ func TestACopyGoesOn(t *testing.T) {
 		t.Errorf("the copy has %.500s", got)
 	}
 	refused(t, "to itself", "copy", "x", "--dir", first)
+	refused(t, "--state: open ", "copy", "x", "--dir", first, "--to-dir", second, "--state", filepath.Join(second, "nodir", "st"))
+	refused(t, "--workers is 0", "copy", "x", "--dir", first, "--to-dir", second, "--workers", "0")
 }
 
 // TestACopyBeginsAnewWhenItsTargetDoes drops the target of a complete copy, and makes another one.
@@ -147,6 +149,48 @@ func TestACopyTakesExpiredCells(t *testing.T) {
 	if got, want := done(t, "export", "x", "--dir", second), done(t, "export", "x", "--dir", first); got != want {
 		t.Errorf("the copy has %s, want %s", got, want)
 	}
+}
+
+// TestACopyThatCannotBeginChangesNothing locks the source, and then the target.
+func TestACopyThatCannotBeginChangesNothing(t *testing.T) {
+	first, second := emptyStore(t, "x"), newHome(t)
+	done(t, "table", "alter", "x", "--dir", first, "--version-offset", "5000")
+	url, stop := serving(t, "--dir", first)
+	refused(t, "a server has", "copy", "x", "--dir", first, "--to-endpoint", url, "--to-table", "copied")
+	refused(t, "a server has", "copy", "x", "--dir", first, "--to-endpoint", url)
+	refused(t, "a server has", "copy", "x", "--dir", first, "--to-dir", second)
+	if tables := done(t, "table", "list", "--dir", first); strings.Contains(tables, "copied") {
+		t.Errorf("the source has %s", tables)
+	}
+	if described := done(t, "table", "describe", "x", "--dir", first); !strings.Contains(described, "5000s") {
+		t.Errorf("the source is %s", described)
+	}
+	stop()
+	_, stop = serving(t, "--dir", second)
+	refused(t, "a server has", "copy", "x", "--dir", first, "--to-dir", second)
+	refused(t, "has no table", "table", "describe", "x", "--dir", second)
+	stop()
+}
+
+// TestACopyGivesItsTargetAStreamThatItCanHave copies a table whose stream a tunnel has made, twice.
+func TestACopyGivesItsTargetAStreamThatItCanHave(t *testing.T) {
+	first, second, third := emptyStore(t, "x"), newHome(t), newHome(t)
+	from, stopFrom := serving(t, "--dir", first)
+	to, stopTo := serving(t, "--dir", second)
+	done(t, "tunnel", "create", "x", "changes", "--endpoint", from, "--dir", first, "--type", "Stream")
+	for _, target := range [][]string{{"--to-endpoint", to, "--to-dir", second}, {"--to-dir", third}} {
+		for _, want := range []string{"will have 24 hours", "keeps its stream of 24 hours"} {
+			args := append([]string{"copy", "x", "--endpoint", from, "--dir", first}, target...)
+			if target[0] == "--to-endpoint" {
+				args = append(args, "--to-table", "x")
+			}
+			if status, _, errOut := command(t, args...); status != 0 || !strings.Contains(errOut, want) {
+				t.Errorf("%v: status %d, %s; want %s", args, status, errOut, want)
+			}
+		}
+	}
+	stopFrom()
+	stopTo()
 }
 
 // TestSplitsFrom leaves out ranges before a key.

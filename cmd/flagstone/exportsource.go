@@ -43,15 +43,15 @@ func (e *ofFiles) source(ctx context.Context, c *output) (rowSource, error) {
 		fmt.Fprintln(c.err, "flagstone: the rows of an endpoint are not of one moment; those that change meanwhile are as they were when their page was read")
 		return &endpointSource{client: client, columns: key, waiting: waiting{out: c.err}}, nil
 	}
-	home, err := e.openFolder(ctx, true)
+	home, release, err := e.folder(ctx, true)
 	if err != nil {
 		return nil, err
 	}
 	t, err := home.Table(ctx, e.Instance, e.Table)
 	if err != nil {
-		return nil, errors.Join(err, home.Close())
+		return nil, errors.Join(err, release())
 	}
-	s := &folderSource{home: home, instance: e.Instance}
+	s := &folderSource{home: home, release: release, instance: e.Instance}
 	s.columns, err = keyOf(t)
 	return s, err
 }
@@ -93,6 +93,9 @@ func eachPage(ctx context.Context, ranges []nextPage, do func(page []rowfile.Row
 			if page.err == io.EOF {
 				break
 			}
+			if page.err != nil && ctx.Err() != nil {
+				return errors.New("interrupted")
+			}
 			if page.err != nil {
 				return page.err
 			}
@@ -124,12 +127,13 @@ func readRange(ctx context.Context, next nextPage, pages chan<- readPage) {
 // moment.
 type folderSource struct {
 	home     *instances.Home
+	release  func() error
 	instance string
 	columns  []rowfile.Column
 }
 
 func (s *folderSource) key() []rowfile.Column { return s.columns }
-func (s *folderSource) close() error          { return s.home.Close() }
+func (s *folderSource) close() error          { return s.release() }
 
 func (s *folderSource) ranges(q *instances.Query) ([]nextPage, error) {
 	query, ended := *q, false

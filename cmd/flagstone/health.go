@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -16,6 +17,12 @@ type healthCommand struct {
 
 // Run fails with the reason that the server gives if it is not ready. It is for health checks of machines without curl.
 func (h *healthCommand) Run(ctx context.Context, c *output) error {
+	if _, _, err := net.SplitHostPort(h.MetricsAddr); err != nil || strings.Contains(h.MetricsAddr, "/") {
+		return misuse("--metrics-addr is %q; write host and port, like 127.0.0.1:9187", h.MetricsAddr)
+	}
+	if h.Timeout <= 0 {
+		return misuse("--timeout is %s; give a time above 0", h.Timeout)
+	}
 	ctx, cancel := context.WithTimeout(ctx, h.Timeout)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+h.MetricsAddr+"/readyz", nil)

@@ -20,6 +20,7 @@ import (
 	"github.com/flagstone-db/flagstone/cmd/flagstone/rowfile"
 	"github.com/flagstone-db/flagstone/cmd/flagstone/statefile"
 	"github.com/flagstone-db/flagstone/instances"
+	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/row"
 )
 
@@ -30,7 +31,8 @@ type ofFiles struct {
 	Format   rowfile.Format `enum:",csv,json,parquet" default:"" placeholder:"csv|json|parquet" help:"The format of the file, unless its name ends in .csv, .json, .jsonl, .ndjson or .parquet. For - the default is json."`
 	Progress time.Duration  `default:"5s" placeholder:"DURATION" help:"Say how far it is so often, 0 for never; on a terminal, all the time. ${default} if not given."`
 
-	keys []keyPlace // where the access key of the endpoint is; nil: in the usual places
+	keys []keyPlace      // where the access key of the endpoint is; nil: in the usual places
+	held *instances.Home // the folder, if the command has it open; nil: each use opens it
 }
 
 // stdio is the name of standard input and output.
@@ -73,11 +75,11 @@ type importCommand struct {
 
 // ofWriting are the options that import and copy share.
 type ofWriting struct {
-	Workers    int           `default:"0" placeholder:"N" help:"So many batches are under way at most. If not given, 16 at an endpoint, and in a folder one for each processor."`
+	Workers    *int          `placeholder:"N" help:"So many batches are under way at most. If not given, 16 at an endpoint, and in a folder one for each processor."`
 	Rate       float64       `default:"0" placeholder:"ROWS" help:"Write so many rows in a second at most; 0, the default, as many as are taken."`
 	Rejects    string        `type:"path" placeholder:"FILE" help:"Write lines that cannot be read, or that the store refuses, to this file, as JSON with file, line and reason."`
 	MaxRejects int64         `name:"max-rejects" default:"0" placeholder:"N" help:"Go on after so many of them; --max-rejects=-1 for any number. 0, the default, ends at the first one."`
-	State      string        `type:"path" placeholder:"FILE" help:"Remember in this file how far the import is. Run again with it, an import that was interrupted goes on there."`
+	State      string        `type:"path" placeholder:"FILE" help:"Remember in this file how far the command is. Run again with it after an interruption, it goes on there."`
 	SaveEvery  time.Duration `default:"1s" placeholder:"DURATION" help:"How often --state is written. ${default} if not given."`
 }
 
@@ -118,8 +120,8 @@ func (m *importCommand) check() error {
 		return misuse("standard input has one place to read; leave --spread out")
 	case m.Spread > 1 && m.Bulk:
 		return misuse("--bulk sorts the rows; leave --spread out")
-	case m.Workers < 0 || m.Workers > 1000:
-		return misuse("--workers is %d; give 1 to 1,000", m.Workers)
+	case m.Workers != nil && (*m.Workers < 1 || *m.Workers > 1000):
+		return misuse("--workers is %d; give 1 to 1,000", *m.Workers)
 	case m.MaxRejects < -1:
 		return misuse("--max-rejects is %d; give a number of lines, or -1 for any", m.MaxRejects)
 	case m.SaveEvery <= 0:
@@ -197,14 +199,25 @@ func (m *importCommand) Run(ctx context.Context, c *output) (err error) {
 	return m.run(ctx, c, &im, target)
 }
 
+// workers is --workers, or else a default.
+func (w *ofWriting) workers(otherwise int) int {
+	if w.Workers == nil {
+		return otherwise
+	}
+	return *w.Workers
+}
+
 // lock keeps other processes from the state, if there is one.
 func (w *ofWriting) lock() (unlock func() error, err error) {
 	if w.State == "" {
 		return func() error { return nil }, nil
 	}
 	lock, err := statefile.Lock(w.State)
+	if errors.Is(err, vfs.ErrLocked) {
+		return nil, fmt.Errorf("another import or copy has the state %s: %w", w.State, err)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("another import has the state %s: %w", w.State, err)
+		return nil, fmt.Errorf("--state: %w", err)
 	}
 	return lock.Close, nil
 }
@@ -252,15 +265,15 @@ func (m *importCommand) target(ctx context.Context, c *output) (importTarget, fu
 		t, err := m.endpointTarget(c)
 		return t, func() error { return nil }, err
 	}
-	home, err := m.openFolder(ctx, false)
+	home, release, err := m.folder(ctx, false)
 	if err != nil {
 		return nil, nil, err
 	}
 	t, err := m.folderTarget(ctx, c, home)
 	if err != nil {
-		return nil, nil, errors.Join(err, home.Close())
+		return nil, nil, errors.Join(err, release())
 	}
-	return t, home.Close, nil
+	return t, release, nil
 }
 
 // input describes a file.

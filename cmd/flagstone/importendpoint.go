@@ -39,10 +39,7 @@ type endpointTarget struct {
 }
 
 func (m *importCommand) endpointTarget(c *output) (*endpointTarget, error) {
-	t := &endpointTarget{waiting: waiting{out: c.err}, table: m.Table, workers: m.Workers, merge: m.Merge, named: fmt.Sprintf("table %s of instance %s at %s", m.Table, m.Instance, m.Endpoint)}
-	if t.workers == 0 {
-		t.workers = endpointWorkers
-	}
+	t := &endpointTarget{waiting: waiting{out: c.err}, table: m.Table, workers: m.workers(endpointWorkers), merge: m.Merge, named: fmt.Sprintf("table %s of instance %s at %s", m.Table, m.Instance, m.Endpoint)}
 	var err error
 	if t.client, err = m.client(t.workers); err == nil {
 		t.columns, err = endpointKey(t.client, m.Table)

@@ -73,7 +73,7 @@ func (m *importCommand) folderTarget(ctx context.Context, c *output, home *insta
 	if err != nil {
 		return nil, err
 	}
-	t := folderTable{table: table, workers: m.Workers, merge: m.Merge, limits: folderLimits(), named: fmt.Sprintf("table %s (%d) of instance %s in %s", m.Table, table.Info().ID, instance, place(m.Dir))}
+	t := folderTable{table: table, workers: m.workers(0), merge: m.Merge, limits: folderLimits(), named: fmt.Sprintf("table %s (%d) of instance %s in %s", m.Table, table.Info().ID, instance, place(m.Dir))}
 	if t.columns, err = keyOf(described); err != nil {
 		return nil, err
 	}

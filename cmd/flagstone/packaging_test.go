@@ -62,4 +62,9 @@ func TestHealthFollowsTheServer(t *testing.T) {
 	if code, _, e := command(t, "health"); code != 1 || e == "" {
 		t.Errorf("without a server: status %d, %s", code, e)
 	}
+	for _, wrong := range []string{"--metrics-addr=http://127.0.0.1:1", "--metrics-addr=127.0.0.1", "--timeout=0"} {
+		if code, _, e := command(t, "health", wrong); code != 2 || strings.Contains(e, "lookup") {
+			t.Errorf("%s: status %d, %s", wrong, code, e)
+		}
+	}
 }

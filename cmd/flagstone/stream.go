@@ -117,11 +117,11 @@ func describeStream(ctx context.Context, client *tablestore.TableStoreClient, s 
 
 type streamTailCommand struct {
 	atEndpoint
-	Table  string        `arg:"" predictor:"table" help:"The table."`
-	Follow bool          `short:"f" help:"Wait for further changes, until the command is interrupted."`
-	JSON   bool          `name:"json" help:"Print a line of JSON for each change. docs/streams.md describes it."`
-	Since  time.Duration `placeholder:"DURATION" help:"Leave out changes that are older, such as 10m. If not given, begin at the oldest one."`
-	State  string        `type:"path" placeholder:"FILE" help:"Keep the position in this file, and begin there if it exists. Changes behind the last position that was kept are printed again."`
+	Table  string         `arg:"" predictor:"table" help:"The table."`
+	Follow bool           `short:"f" help:"Wait for further changes, until the command is interrupted."`
+	JSON   bool           `name:"json" help:"Print a line of JSON for each change. docs/streams.md describes it."`
+	Since  *time.Duration `placeholder:"DURATION" help:"Leave out changes that are older, such as 10m. If not given, begin at the oldest one."`
+	State  string         `type:"path" placeholder:"FILE" help:"Keep the position in this file, and begin there if it exists. Changes behind the last position that was kept are printed again."`
 }
 
 // Help is the long help of the command.
@@ -148,8 +148,8 @@ type tailState struct {
 
 // Run prints changes.
 func (s *streamTailCommand) Run(ctx context.Context, c *output) error {
-	if s.Since < 0 {
-		return misuse("--since is %s; give a time above 0", s.Since)
+	if s.Since != nil && *s.Since <= 0 {
+		return misuse("--since is %s; give a time above 0", *s.Since)
 	}
 	client, err := endpointClient(s.Endpoint, s.Instance, usualKeys(s.Dir), 1, requestPatience)
 	if err != nil {
@@ -157,8 +157,8 @@ func (s *streamTailCommand) Run(ctx context.Context, c *output) error {
 	}
 	printer := &changePrinter{json: s.JSON, out: bufio.NewWriterSize(c.out, 64<<10)}
 	options := consumer.Options{Table: s.Table, Follow: s.Follow, Handle: printer.print, Retry: onceThen((&waiting{out: c.err}).retry)}
-	if s.Since > 0 {
-		options.Since = time.Now().Add(-s.Since)
+	if s.Since != nil {
+		options.Since = time.Now().Add(-*s.Since)
 	}
 	if s.State != "" {
 		lock, err := statefile.Lock(s.State)

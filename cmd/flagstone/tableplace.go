@@ -1,6 +1,6 @@
 package main
 
-// This file makes and changes tables wherever they lie: in a folder, or at an endpoint.
+// This file makes and changes tables wherever they lie: in a folder that is held, or at an endpoint.
 
 import (
 	"context"
@@ -9,7 +9,6 @@ import (
 	"github.com/aliyun/aliyun-tablestore-go-sdk/tablestore"
 
 	"github.com/flagstone-db/flagstone/instances"
-	"github.com/flagstone-db/flagstone/instances/admin"
 )
 
 // client makes a client of the endpoint.
@@ -21,14 +20,34 @@ func (a *ofFiles) client(workers int) (*tablestore.TableStoreClient, error) {
 	return endpointClient(a.Endpoint, a.Instance, keys, workers, requestPatience)
 }
 
+// hold opens the folder, if the table is in one, for this process until release. All that is done with a meanwhile finds it
+// open.
+func (a *ofFiles) hold(ctx context.Context, readOnly bool) (release func() error, err error) {
+	if a.Endpoint != "" {
+		return func() error { return nil }, nil
+	}
+	if a.held, err = a.openFolder(ctx, readOnly); err != nil {
+		return nil, err
+	}
+	return a.held.Close, nil
+}
+
+// folder is the folder that is held, or opens it. The caller calls release at the end.
+func (a *ofFiles) folder(ctx context.Context, readOnly bool) (home *instances.Home, release func() error, err error) {
+	if a.held != nil {
+		return a.held, func() error { return nil }, nil
+	}
+	home, err = a.openFolder(ctx, readOnly)
+	if err != nil {
+		return nil, nil, err
+	}
+	return home, home.Close, nil
+}
+
 // describe reads the key and the options of the table.
 func (a *ofFiles) describe(ctx context.Context) (t *instances.Table, err error) {
 	if a.Endpoint == "" {
-		err = a.with(ctx, toRead, func(home admin.Admin) (err error) {
-			t, err = home.Table(ctx, a.Instance, a.Table)
-			return err
-		})
-		return t, err
+		return a.held.Table(ctx, a.Instance, a.Table)
 	}
 	client, err := a.client(1)
 	if err != nil {
@@ -70,9 +89,7 @@ func sdkOptions(t *instances.Table) *tablestore.TableOption {
 // make makes the table, without a stream.
 func (a *ofFiles) make(ctx context.Context, t *instances.Table) error {
 	if a.Endpoint == "" {
-		return a.with(ctx, toChange, func(home admin.Admin) error {
-			return home.CreateTable(ctx, a.Instance, &instances.NewTable{Name: t.Name, Key: t.Key, TableChange: options(t)})
-		})
+		return a.held.CreateTable(ctx, a.Instance, &instances.NewTable{Name: t.Name, Key: t.Key, TableChange: options(t)})
 	}
 	client, err := a.client(1)
 	if err != nil {
@@ -97,7 +114,7 @@ func (a *ofFiles) make(ctx context.Context, t *instances.Table) error {
 func (a *ofFiles) alter(ctx context.Context, t *instances.Table) error {
 	if a.Endpoint == "" {
 		change := options(t)
-		return a.with(ctx, toChange, func(home admin.Admin) error { return home.AlterTable(ctx, a.Instance, a.Table, &change) })
+		return a.held.AlterTable(ctx, a.Instance, a.Table, &change)
 	}
 	client, err := a.client(1)
 	if err != nil {

@@ -133,7 +133,7 @@ func Load(path string, begin *State) (*State, error) {
 		}
 	}
 	if why := s.differs(begin); why != "" {
-		return nil, fmt.Errorf("%s is the state of another import: %s; give another --state, or remove it to import from the beginning", path, why)
+		return nil, fmt.Errorf("%s is the state of another import or copy: %s; give another --state, or remove it to begin anew", path, why)
 	}
 	s.path, s.resumed = path, true
 	return s, nil
