@@ -48,10 +48,10 @@ type lossLine struct {
 
 // text writes a loss for people.
 func (l *lossLine) text() string {
-	what := "log"
+	what := "file"
 	switch {
-	case l.Table == "" && !l.Older:
-		what = "file"
+	case filepath.Ext(l.File) == ".log":
+		what = "log"
 	case l.Table != "":
 		if what = fmt.Sprintf("table %s", lineText(l.Table)); l.Stream {
 			what = "stream of " + what
