@@ -92,6 +92,24 @@ func TestSalvageTellsWhetherSomethingWasLost(t *testing.T) {
 	}
 }
 
+func TestServeAndCheckOfADamagedStoreNameSalvage(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "store")
+	makeRows(t, dir)
+	tables, err := filepath.Glob(filepath.Join(dir, "sst", "*", "*.sst"))
+	if err == nil {
+		err = os.Remove(tables[0])
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"check", "--dir", dir}, {"serve", "--dir", dir, "--addr", "127.0.0.1:0"}} {
+		var out, log bytes.Buffer
+		if status := run(context.Background(), args, &output{out: &out, err: &log}); status != 1 || !strings.Contains(log.String(), "'flagstone restore'") || !strings.Contains(log.String(), "'flagstone salvage'") {
+			t.Errorf("%v: status %d, %s", args, status, log.String())
+		}
+	}
+}
+
 // TestSalvageListsAMissingCapacityStoreAndRegistry removes one of the two in turn; a table of another instance
 // needs the registry too.
 func TestSalvageListsAMissingCapacityStoreAndRegistry(t *testing.T) {
