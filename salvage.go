@@ -23,19 +23,19 @@ type SalvageReport struct {
 type SalvageLoss struct {
 	File   string
 	Offset int64 // in bytes; -1: the whole file, or parts of it in several places
-	// Table is the name of the table that the part belonged to; "" for the log, whose records may belong
-	// to any. Stream says that the part was one of its stream's records.
+	// Table is the name of the table that the part belonged to; "" for the log and for files that the
+	// manifest does not name, which may belong to any. Stream says that the part was one of its stream's records.
 	Table      string
 	Stream     bool
 	Partitions []uint64
 	Level      int // of the tree
 	// From and To, both included, bound the encoded keys of the rows that may miss cells; they may be
-	// cut short. Both are nil for the log.
+	// cut short. Both are nil if Table is "".
 	From, To   []byte
 	KeyColumns int
 	// Cells is how many cells are lost, 0 if that is not known.
 	Cells uint64
-	// Older says that the rows of these keys, or of any key for the log, may now be older than they
+	// Older says that the rows of these keys, or of any key if Table is "", may now be older than they
 	// were, or deleted ones may be back: the part may have held the newer cells or the deletes.
 	Older bool
 	// Err says what is wrong, and where.

@@ -239,6 +239,49 @@ func TestAStoreWithoutItsManifestIsNotGuessed(t *testing.T) {
 	}
 }
 
+// TestSalvageListsFilesThatACutManifestNoLongerNames takes the manifest back to what it was before a flush, and
+// before any file.
+func TestSalvageListsFilesThatACutManifestNoLongerNames(t *testing.T) {
+	r := newRig(t, Options{Seams: Seams{ValueThreshold: 64}})
+	s := &salvaged{rig: r}
+	table := r.table("t", TableOptions{})
+	name := ""
+	for _, file := range s.fs.Files() {
+		if strings.HasPrefix(file, "store/MANIFEST") {
+			name = "/" + file
+		}
+	}
+	empty, err := s.fs.ReadFile(name)
+	s.ok(err)
+	put(t, table, "p", 1, "c", startMillis, "first")
+	r.ok(r.store.Flush(ctx()))
+	one, err := s.fs.ReadFile(name)
+	s.ok(err)
+	put(t, table, "p", 2, "c", startMillis, strings.Repeat("second", 40))
+	r.ok(r.store.Flush(ctx()))
+	r.ok(r.store.Close())
+	files := slices.Concat(s.filesOf(".sst"), s.filesOf(".val"))
+	if len(files) != 3 {
+		t.Fatal(files)
+	}
+	for i, manifest := range [][]byte{one, empty} {
+		s.ok(s.fs.Edit(name, func([]byte) []byte { return bytes.Clone(manifest) }))
+		report, err := Salvage(ctx(), "/store", fmt.Sprint("/out", i), Options{Seams: Seams{FS: s.fs}}, nil)
+		var listed []string
+		for _, l := range report.Losses {
+			if strings.Contains(l.Err.Error(), "not named by the manifest") {
+				listed = append(listed, l.File)
+			}
+		}
+		slices.Sort(listed)
+		want := slices.Sorted(slices.Values(files))
+		want = slices.DeleteFunc(want, func(name string) bool { return i == 0 && name == s.filesOf(".sst")[0] })
+		if err != nil || !slices.Equal(listed, want) {
+			t.Errorf("manifest %d: %v, %v, want %v", i, listed, err, want)
+		}
+	}
+}
+
 // TestAFileOfSeveralPartitionsGoesToThoseThatItStillHasRowsOf damages all blocks of a file that one of its two
 // partitions needs.
 func TestAFileOfSeveralPartitionsGoesToThoseThatItStillHasRowsOf(t *testing.T) {

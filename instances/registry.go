@@ -99,6 +99,20 @@ func Verify(dir string) error {
 	return err
 }
 
+// CapacityInstance returns the name of a capacity instance that the registry of a directory lists, or "".
+func CapacityInstance(dir string) (name string, err error) {
+	r, _, err := loadRegistry(dir)
+	if err != nil {
+		return "", err
+	}
+	for _, in := range r.Instances {
+		if in.Type == ots.Capacity {
+			return in.Name, nil
+		}
+	}
+	return "", nil
+}
+
 // loadRegistry reads the registry of a directory. found is false if there is none.
 func loadRegistry(dir string) (r *registry, found bool, err error) {
 	name := filepath.Join(dir, RegistryName)

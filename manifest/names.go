@@ -74,6 +74,9 @@ type Inventory struct {
 	// and that may be deleted: a flush or compaction failed before its edit, or did not delete
 	// them after it.
 	Orphans []string
+	// Ahead are the paths of files with numbers that the state has not given out: a flush or compaction
+	// failed before its edit, or the end of the manifest is lost.
+	Ahead []string
 	// Missing are the paths of live files that do not exist.
 	Missing []string
 	// Highest is the largest file number found. New file numbers must be above it, see
@@ -82,8 +85,7 @@ type Inventory struct {
 }
 
 // TakeInventory lists the table and value files of the store in dir. A directory that does not
-// exist counts as empty. Files with unknown names, or with numbers that the state has not given out,
-// are ignored.
+// exist counts as empty. Files with unknown names are ignored.
 func TakeInventory(fsys vfs.FS, dir string, s *State) (inv Inventory, err error) {
 	live := s.fileNames()
 	found := make(map[string]bool, len(live))
@@ -107,9 +109,12 @@ func TakeInventory(fsys vfs.FS, dir string, s *State) (inv Inventory, err error)
 			found[path] = true
 		} else if n < s.NextFile {
 			inv.Orphans = append(inv.Orphans, path)
+		} else {
+			inv.Ahead = append(inv.Ahead, path)
 		}
 	}
 	slices.Sort(inv.Orphans)
+	slices.Sort(inv.Ahead)
 	inv.Missing = slices.DeleteFunc(live, func(name string) bool { return found[name] })
 	return inv, nil
 }

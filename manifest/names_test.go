@@ -82,6 +82,9 @@ func TestTheInventoryDeletesOnlyWhatItKnows(t *testing.T) {
 	if !slices.Equal(inv.Orphans, want) || inv.Highest != 300 || len(inv.Missing) != 0 {
 		t.Errorf("inventory %+v, want the orphans %v", inv, want)
 	}
+	if want := []string{TableName(10), "sst/01/000300.sst"}; !slices.Equal(inv.Ahead, want) {
+		t.Errorf("files %v are ahead, want %v", inv.Ahead, want)
+	}
 
 	files["sst/00"] = nil
 	if inv, err = TakeInventory(disk, "store", s); err != nil || !slices.Equal(inv.Missing, []string{TableName(3)}) {

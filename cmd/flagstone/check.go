@@ -53,7 +53,7 @@ func (k *checkCommand) Run(ctx context.Context, c *output) error {
 		problems += n
 	}
 	if problems > 0 {
-		return fmt.Errorf("%d problems found in %s; restore a backup ('flagstone restore'), or the files they name from a copy of the store", problems, k.Dir)
+		return fmt.Errorf("%d problems found in %s; restore a backup ('flagstone restore'), or the files they name from a copy of the store; without either, 'flagstone salvage' makes a new store of what is intact", problems, k.Dir)
 	}
 	if !k.Quiet {
 		fmt.Fprintln(c.out, "no problem found")

@@ -6,12 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/flagstone-db/flagstone"
 	"github.com/flagstone-db/flagstone/instances"
 	"github.com/flagstone-db/flagstone/instances/admin"
 	"github.com/flagstone-db/flagstone/internal/vfs"
+	"github.com/flagstone-db/flagstone/manifest"
 )
 
 type salvageCommand struct {
@@ -48,10 +51,10 @@ type lossLine struct {
 
 // text writes a loss for people.
 func (l *lossLine) text() string {
-	what := "log"
+	what := "file"
 	switch {
-	case l.Table == "" && !l.Older:
-		what = "file"
+	case filepath.Ext(l.File) == ".log":
+		what = "log"
 	case l.Table != "":
 		if what = fmt.Sprintf("table %s", lineText(l.Table)); l.Stream {
 			what = "stream of " + what
@@ -93,7 +96,7 @@ func (k *salvageCommand) Run(ctx context.Context, c *output) error {
 // home salvages the stores of a home, and what lies beside them, and counts the losses.
 func (k *salvageCommand) home(ctx context.Context, c *output, partial string) (losses int, err error) {
 	for _, within := range []string{".", instances.CapacityDir} {
-		if within != "." && !exists(filepath.Join(k.Store, within)) {
+		if _, err := os.Stat(filepath.Join(k.Store, within)); within != "." && errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		n, err := k.store(ctx, c, partial, within)
@@ -103,7 +106,57 @@ func (k *salvageCommand) home(ctx context.Context, c *output, partial string) (l
 		losses += n
 	}
 	n, err := k.beside(c, partial)
+	losses += n
+	if err != nil {
+		return 0, err
+	}
+	n, err = k.missing(c, partial)
 	return losses + n, err
+}
+
+// missing lists a capacity store or a registry of instances that must have been there. It looks at what came
+// back of the others.
+func (k *salvageCommand) missing(c *output, partial string) (losses int, err error) {
+	lost := func(file, reason string) error {
+		losses++
+		return k.print(c, &lossLine{Store: ".", File: filepath.Join(k.Store, file), Offset: -1, Error: "missing, " + reason})
+	}
+	if !exists(filepath.Join(partial, instances.CapacityDir)) {
+		name, err := instances.CapacityInstance(partial)
+		if err == nil && name != "" {
+			err = lost(instances.CapacityDir, fmt.Sprintf("but the registry has the capacity instance %s", lineText(name)))
+		}
+		if err != nil {
+			return 0, err
+		}
+	}
+	if _, err := os.Lstat(filepath.Join(k.Store, instances.RegistryName)); errors.Is(err, fs.ErrNotExist) {
+		reason, err := needsRegistry(partial)
+		if err == nil && reason != "" {
+			err = lost(instances.RegistryName, reason)
+		}
+		if err != nil {
+			return 0, err
+		}
+	}
+	return losses, nil
+}
+
+// needsRegistry says why a home must have had a registry of instances; "" if it may have had none.
+func needsRegistry(dir string) (reason string, err error) {
+	if exists(filepath.Join(dir, instances.CapacityDir)) {
+		return "but there is a capacity store", nil
+	}
+	state, _, err := manifest.Load(vfs.OS(), dir)
+	if err != nil {
+		return "", err
+	}
+	for _, t := range state.Tables {
+		if name, _, ok := strings.Cut(t.Name, "/"); ok && t.Log == nil && name != instances.DefaultName {
+			return fmt.Sprintf("but there is a table of the instance %s", lineText(name)), nil
+		}
+	}
+	return "", nil
 }
 
 // store salvages one store, and prints and counts its losses.

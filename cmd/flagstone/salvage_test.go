@@ -13,6 +13,7 @@ import (
 
 	"github.com/flagstone-db/flagstone"
 	"github.com/flagstone-db/flagstone/instances"
+	"github.com/flagstone-db/flagstone/ots"
 	"github.com/flagstone-db/flagstone/row"
 )
 
@@ -87,6 +88,75 @@ func TestSalvageTellsWhetherSomethingWasLost(t *testing.T) {
 			if report, err := flagstone.Check(context.Background(), target, flagstone.Options{}, nil); c.status != 1 && (err != nil || len(report.Problems) > 0) {
 				t.Errorf("%s: the new store: %v %v", c.what, err, report.Problems)
 			}
+		}
+	}
+}
+
+func TestServeAndCheckOfADamagedStoreNameSalvage(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "store")
+	makeRows(t, dir)
+	tables, err := filepath.Glob(filepath.Join(dir, "sst", "*", "*.sst"))
+	if err == nil {
+		err = os.Remove(tables[0])
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"check", "--dir", dir}, {"serve", "--dir", dir, "--addr", "127.0.0.1:0"}} {
+		var out, log bytes.Buffer
+		if status := run(context.Background(), args, &output{out: &out, err: &log}); status != 1 || !strings.Contains(log.String(), "'flagstone restore'") || !strings.Contains(log.String(), "'flagstone salvage'") {
+			t.Errorf("%v: status %d, %s", args, status, log.String())
+		}
+	}
+}
+
+// TestSalvageListsAMissingCapacityStoreAndRegistry removes one of the two in turn; a table of another instance
+// needs the registry too.
+func TestSalvageListsAMissingCapacityStoreAndRegistry(t *testing.T) {
+	for _, c := range []struct {
+		what   string
+		kind   ots.InstanceType // of the second instance
+		table  string
+		remove []string
+		status int
+		says   string
+	}{
+		{"all there", ots.Capacity, "", nil, 0, ""},
+		{"no capacity store", ots.Capacity, "", []string{instances.CapacityDir}, lossStatus, "the capacity instance archive"},
+		{"no registry beside a capacity store", ots.Capacity, "", []string{instances.RegistryName}, lossStatus, "there is a capacity store"},
+		{"neither", ots.Capacity, "", []string{instances.CapacityDir, instances.RegistryName}, 0, ""},
+		{"no registry, and a table of another instance", ots.HighPerformance, "archive/t", []string{instances.RegistryName}, lossStatus, "a table of the instance archive"},
+		{"no registry, and a table of the default instance", ots.HighPerformance, "demo/t", []string{instances.RegistryName}, 0, ""},
+	} {
+		ctx, dir := context.Background(), filepath.Join(t.TempDir(), "store")
+		home, err := instances.Open(dir, instances.Options{Store: flagstone.Options{Sync: flagstone.SyncNone}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(home.Create(ctx, "archive", c.kind), home.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if c.table != "" {
+			store, err := flagstone.Open(dir, flagstone.Options{Sync: flagstone.SyncNone})
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = store.CreateTable(ctx, flagstone.TableSpec{
+				Name: c.table, Key: []flagstone.KeyColumn{{Name: "n", Type: row.TypeInteger}}, Options: flagstone.TableOptions{MaxVersions: 1},
+			})
+			if err := errors.Join(err, store.Close()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, name := range c.remove {
+			if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var out, log bytes.Buffer
+		status := run(ctx, []string{"salvage", dir, dir + "-new"}, &output{out: &out, err: &log})
+		if status != c.status || !strings.Contains(out.String(), c.says) || strings.Contains(out.String(), "lost: ") != (status == lossStatus) {
+			t.Errorf("%s: status %d, %s\n%s", c.what, status, out.String(), log.String())
 		}
 	}
 }

@@ -222,7 +222,7 @@ func explain(err error, dir string) error {
 	case errors.Is(err, flagstone.ErrLocked):
 		return fmt.Errorf("%w; stop the other process, or choose another --dir", err)
 	case errors.Is(err, flagstone.ErrCorrupt):
-		return fmt.Errorf("%w; run 'flagstone check --dir %s' for a full list, and restore the store from a backup ('flagstone restore')", err, dir)
+		return fmt.Errorf("%w; run 'flagstone check --dir %s' for a full list, and restore the store from a backup ('flagstone restore'); without one, 'flagstone salvage' makes a new store of what is intact", err, dir)
 	case errors.Is(err, instances.ErrCorrupt):
 		return fmt.Errorf("%w; restore it from a copy, or move it away: the tables stay, access keys of instances must be made again", err)
 	case errors.Is(err, instances.ErrQuota), errors.Is(err, instances.ErrInvalid):

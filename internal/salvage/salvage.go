@@ -120,7 +120,29 @@ func (v *salvager) run() error {
 		files[0].Unref() // closes it: the indexes of all tables together may be large
 		files = files[1:]
 	}
+	if err := v.unnamed(); err != nil {
+		return err
+	}
 	return v.finish()
+}
+
+// errUnnamed says why a file is not brought back.
+var errUnnamed = errors.New("not named by the manifest; what it holds is not brought back")
+
+// unnamed lists the table and value files that the manifest does not name. A manifest whose end is lost is
+// intact as an older one, so a file that is left over cannot be told from one that is needed.
+func (v *salvager) unnamed() error {
+	inventory, err := manifest.TakeInventory(v.FS, v.Dir, v.State)
+	if err != nil {
+		if !isDamage(err) {
+			return err
+		}
+		v.report.Losses = append(v.report.Losses, Loss{File: v.Dir, Offset: -1, Older: true, Err: fmt.Errorf("files that the manifest does not name cannot be listed: %w", err)})
+	}
+	for _, name := range slices.Concat(inventory.Orphans, inventory.Ahead) {
+		v.report.Losses = append(v.report.Losses, Loss{File: filepath.Join(v.Dir, name), Offset: -1, Older: true, Err: errUnnamed})
+	}
+	return nil
 }
 
 // finish writes the log, copies the value files that are still referred to, and makes the manifest, which
