@@ -1,6 +1,9 @@
 // The stream of changes of a table, and the tunnels that read the table.
 import { ask, h, live, moment, set, table, tiles } from './lib.js';
 
+// gives has what a tunnel of each type gives its workers.
+const gives = { BaseData: 'rows', Stream: 'changes', BaseAndStream: 'rows, then changes' };
+
 // place is up to where a channel was consumed.
 function place(channel, now) {
   if (channel.status === 'TERMINATED') return 'the end';
@@ -25,7 +28,7 @@ export function stream({ main, signal, at }) {
       ], list, 'All shards have expired.'));
     }
     set(tunnels, found.tunnels.length ? found.tunnels.flatMap(t => [h('h3', {}, t.name), tiles([
-      ['type', t.type], ['rows of the table', t.type === 'Stream' ? 'not read' : t.base_done ? 'all read' : 'being read'], ['made', moment(t.created_millis)],
+      ['gives', gives[t.type] ?? t.type], ['rows of the table', t.type === 'Stream' ? 'not read' : t.base_done ? 'all read' : 'being read'], ['made', moment(t.created_millis)],
     ]), h('p', { class: 'soft' }, 'Its id is ', h('code', {}, t.id), '.'), t.expired ? h('p', { class: 'bad' }, `It cannot be read any more: ${t.expired}`) : '', table(`Channels of ${t.name}`, [
       ['channel', c => h('code', {}, c.id)], ['state', c => c.status], ['consumed up to', c => place(c, found.now_millis)], ['client', c => c.client ? h('code', {}, c.client) : 'none'],
     ], t.channels, 'It has no channels.')]) : h('p', { class: 'soft' }, 'The table has no tunnels.'));
