@@ -24,43 +24,59 @@ func BenchmarkLoaded(b *testing.B) {
 	for _, layers := range []int{0, 4, 10} {
 		b.Run(fmt.Sprint("layers=", layers), func(b *testing.B) {
 			f, rows := layered(b, layers)
-			defer f.store.Close()
-			ctx, rng := context.Background(), rand.New(rand.NewPCG(3, 4))
-			b.Run("scan", func(b *testing.B) {
-				b.ReportAllocs()
-				all := f.table.Scan(ctx, nil, nil, flagstone.ScanOptions{})
-				for b.Loop() {
-					if !all.Next() {
-						if err := errors.Join(all.Err(), all.Close()); err != nil {
-							b.Fatal(err)
-						}
-						all = f.table.Scan(ctx, nil, nil, flagstone.ScanOptions{})
-					}
-				}
-				all.Close()
-			})
-			b.Run("range", func(b *testing.B) {
-				b.ReportAllocs()
-				for b.Loop() {
-					some := f.table.Scan(ctx, key(rng.Uint64N(rows)), nil, flagstone.ScanOptions{})
-					for n := 0; n < 100 && some.Next(); n++ {
-					}
-					if err := errors.Join(some.Err(), some.Close()); err != nil {
-						b.Fatal(err)
-					}
-				}
-			})
-			b.Run("get", func(b *testing.B) {
-				b.ReportAllocs()
-				var r flagstone.Row
-				for b.Loop() {
-					if ok, err := f.table.GetInto(ctx, key(rng.Uint64N(rows)), flagstone.ReadOptions{}, &r); !ok || err != nil {
-						b.Fatal(ok, err)
-					}
-				}
+			f.read(b, func(rng *rand.Rand) []row.Value { return key(rng.Uint64N(rows)) })
+		})
+	}
+}
+
+// BenchmarkLoadedSmall is the same with 500,000 rows of 100 bytes, in so many runs that interleave.
+func BenchmarkLoadedSmall(b *testing.B) {
+	for _, runs := range []int{1, 4, 8} {
+		b.Run(fmt.Sprint("runs=", runs), func(b *testing.B) {
+			interleaved(b, runs).read(b, func(rng *rand.Rand) []row.Value {
+				return []row.Value{row.StringBytes(smallKey(nil, rng.Uint64N(smallRows)))}
 			})
 		})
 	}
+}
+
+// read measures reads, of keys that random makes.
+func (f *fixture) read(b *testing.B, random func(rng *rand.Rand) []row.Value) {
+	defer f.store.Close()
+	ctx, rng := context.Background(), rand.New(rand.NewPCG(3, 4))
+	b.Run("scan", func(b *testing.B) {
+		b.ReportAllocs()
+		all := f.table.Scan(ctx, nil, nil, flagstone.ScanOptions{})
+		for b.Loop() {
+			if !all.Next() {
+				if err := errors.Join(all.Err(), all.Close()); err != nil {
+					b.Fatal(err)
+				}
+				all = f.table.Scan(ctx, nil, nil, flagstone.ScanOptions{})
+			}
+		}
+		all.Close()
+	})
+	b.Run("range", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			some := f.table.Scan(ctx, random(rng), nil, flagstone.ScanOptions{})
+			for n := 0; n < 100 && some.Next(); n++ {
+			}
+			if err := errors.Join(some.Err(), some.Close()); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("get", func(b *testing.B) {
+		b.ReportAllocs()
+		var r flagstone.Row
+		for b.Loop() {
+			if ok, err := f.table.GetInto(ctx, random(rng), flagstone.ReadOptions{}, &r); !ok || err != nil {
+				b.Fatal(ok, err)
+			}
+		}
+	})
 }
 
 // layered makes the store of BenchmarkLoaded, and returns the number of its rows.
@@ -87,4 +103,27 @@ func layered(b *testing.B, layers int) (f *fixture, rows uint64) {
 		b.Fatal(err)
 	}
 	return openTable(b, dir, flagstone.Options{ReadOnly: true, CacheSize: 32 << 20}, row.TypeInteger), rows
+}
+
+// interleaved makes the store of BenchmarkLoadedSmall.
+func interleaved(b *testing.B, runs int) *fixture {
+	dir := b.TempDir()
+	f := openTable(b, dir, flagstone.Options{Sync: flagstone.SyncNone, MemtableSize: 256 << 20, MemoryBudget: 1 << 30}, row.TypeString)
+	rng, rows := rand.New(rand.NewPCG(5, 6)), make([][]uint64, runs)
+	for i := range uint64(smallRows) {
+		run := rng.IntN(runs)
+		rows[run] = append(rows[run], i)
+	}
+	for _, run := range rows {
+		for _, i := range run {
+			f.putSmall(b, i)
+		}
+		if err := f.store.Flush(context.Background()); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if err := f.store.Close(); err != nil {
+		b.Fatal(err)
+	}
+	return openTable(b, dir, flagstone.Options{ReadOnly: true}, row.TypeString)
 }

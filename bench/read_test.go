@@ -39,20 +39,23 @@ func small(b *testing.B) *fixture {
 		b.Fatal(err)
 	}
 	f := &fixture{store, table, values(rand.New(rand.NewPCG(1, 2)))}
-	var k []byte
 	for i := range uint64(smallRows) {
-		k = smallKey(k[:0], i)
-		err := table.Update(context.Background(), []row.Value{row.StringBytes(k)}, func(_ context.Context, tx *flagstone.RowTx) error {
-			tx.PutRow()
-			tx.Put("v", store.NowMillis(), row.Binary(f.vs[i%uint64(len(f.vs))]))
-			return nil
-		})
-		if err != nil {
-			b.Fatal(err)
-		}
+		f.putSmall(b, i)
 	}
 	f.warm(b)
 	return f
+}
+
+// putSmall puts small row i.
+func (f *fixture) putSmall(b *testing.B, i uint64) {
+	err := f.table.Update(context.Background(), []row.Value{row.StringBytes(smallKey(nil, i))}, func(_ context.Context, tx *flagstone.RowTx) error {
+		tx.PutRow()
+		tx.Put("v", f.store.NowMillis(), row.Binary(f.vs[i%uint64(len(f.vs))]))
+		return nil
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
 }
 
 // warm settles the store and reads all of it, so that its blocks are cached.

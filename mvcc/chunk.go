@@ -10,12 +10,17 @@ import "github.com/flagstone-db/flagstone/row"
 // them. 0 means that the current row must be read by itself. Begin the row after them
 // with NextRow. Examined does not count these rows. REQUIRES: the row is unread.
 func (r *RowReader) CollectRows(dst *row.Chunk) int {
-	if r.judgeWhole() != visible || r.many == 0 {
-		return 0
-	}
 	p := &r.projection
 	if r.sel.NoCells {
 		p = nil
+	}
+	if r.merge != nil && !r.asked {
+		if n := r.merge.CollectInterleaved(dst, r.Limit, p, r); n > 0 {
+			return n
+		}
+	}
+	if r.judgeWhole() != visible || r.many == 0 {
+		return 0
 	}
 	n := r.whole.(ManyRows).CollectRows(dst, r.many, p)
 	r.many -= n - 1
@@ -24,7 +29,7 @@ func (r *RowReader) CollectRows(dst *row.Chunk) int {
 
 // CollectRows adds rows that Extent described, and returns their number.
 func (m *MergeIterator) CollectRows(dst *row.Chunk, rows int, p *row.Projection) int {
-	r := &m.runs[m.heap[0]]
+	r := &m.runs[m.heap[0].run]
 	n := r.it.(ManyRows).CollectRows(dst, rows, p)
 	r.key = r.it.RowKey()
 	m.stretch -= n - 1

@@ -5,243 +5,37 @@ package mvcc
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
+	"math"
 	"slices"
 
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// RowMerge merges the cells of one row that several runs hold. Point reads use it,
-// since they need no heap of rows. It implements WholeRows.
-//
-// Equal cells of two runs yield one. The sources are ordered newest first, but only
-// Extent and Describe rely on it: elsewhere sequence numbers decide what is newer.
-type RowMerge struct {
-	sources []Iterator
-	oldest  *row.Extent  // what Describe was given, of the last source
-	known   WholeRows    // the source that Extent described
-	newer   *RowMerge    // merges the sources before known
-	heap    []cellSource // min-heap in cell order, if there are several sources
-	// twins is set when a comparison finds equal cells, which happens only if a run
-	// was stored twice. sink compares every new parent with its lesser child, so
-	// an equal pair is noticed before it gets to the top of the heap. The next step
-	// looks for copies to skip.
-	twins bool
-	err   error
-}
-
-type cellSource struct {
-	it   Iterator
-	cell *row.Cell
-}
-
-// Reset makes m merge other sources, which stand on the same row. It copies the slice.
-func (m *RowMerge) Reset(sources []Iterator) {
-	m.sources = append(m.sources[:0], sources...)
-	m.heap, m.oldest, m.known, m.twins, m.err = m.heap[:0], nil, nil, false, nil
-	if m.newer != nil && len(m.newer.sources) > 0 {
-		m.newer.Reset(nil)
-	}
-}
-
-// Describe passes on what the last source answered to Extent, which saves asking it
-// again. The extent must not change until Reset. REQUIRES: no other source deletes
-// the row.
-func (m *RowMerge) Describe(e *row.Extent) { m.oldest = e }
-
-// FirstCell positions on the first cell of the row.
-func (m *RowMerge) FirstCell() bool {
-	if len(m.sources) == 1 {
-		return m.sources[0].FirstCell()
-	}
-	return m.position(Iterator.FirstCell)
-}
-
-// SeekCell positions on the first cell at or after (column, version).
-func (m *RowMerge) SeekCell(column []byte, version int64) bool {
-	if len(m.sources) == 1 {
-		return m.sources[0].SeekCell(column, version)
-	}
-	return m.position(func(it Iterator) bool { return it.SeekCell(column, version) })
-}
-
-// NextCell moves by one cell.
-func (m *RowMerge) NextCell() bool {
-	if len(m.sources) == 1 {
-		return m.sources[0].NextCell()
-	}
-	if m.err != nil {
-		return false
-	}
-	if m.twins && !m.skipTwins() || !m.step(0) {
-		return false
-	}
-	m.sink(0)
-	return len(m.heap) > 0
-}
-
-// Cell is the current cell.
-func (m *RowMerge) Cell() *row.Cell {
-	if len(m.sources) == 1 {
-		return m.sources[0].Cell()
-	}
-	return m.heap[0].cell
-}
-
-// Error is the error that ended the last movement.
-func (m *RowMerge) Error() error {
-	switch {
-	case len(m.sources) == 1:
-		return m.sources[0].Error()
-	case m.err == nil && m.newer != nil:
-		return m.newer.Error()
-	}
-	return m.err
-}
-
-// Extent describes the row if there is one source, and it knows the row as a whole. Of several
-// sources it describes, as a layer, the oldest, or the newest that deletes the row at or below
-// ask.Seq, since older ones do not matter then.
-func (m *RowMerge) Extent(ask row.Ask, e *row.Extent) (newer row.Cursor, ok bool) {
-	ask.Rows = false
-	last := len(m.sources) - 1
-	switch {
-	case last == 0 && m.oldest == nil:
-		return m.describe(0, ask, e)
-	case last == 0 || ask.Layers && m.oldest != nil:
-		m.known, _ = m.sources[last].(WholeRows)
-		*e = *m.oldest
-		return m.above(last), true
-	case !ask.Layers:
-		return nil, false
-	}
-	for i := range m.sources {
-		if _, ok := m.describe(i, row.Ask{}, e); ok && (i == last || e.Deleted && e.DeleteSeq <= ask.Seq) {
-			return m.above(i), true
-		}
-	}
-	return nil, false
-}
-
-// describe asks source i, and notes that it was asked.
-func (m *RowMerge) describe(i int, ask row.Ask, e *row.Extent) (newer row.Cursor, ok bool) {
-	if m.known, ok = m.sources[i].(WholeRows); !ok {
-		return nil, false
-	}
-	return m.known.Extent(ask, e)
-}
-
-// above returns a cursor over the sources before source i, nil if there are none.
-func (m *RowMerge) above(i int) row.Cursor {
-	if i == 0 {
-		return nil
-	}
-	if m.newer == nil {
-		m.newer = new(RowMerge)
-	}
-	m.newer.Reset(m.sources[:i])
-	return m.newer
-}
-
-// Collect appends the wanted cells of the described source.
-func (m *RowMerge) Collect(dst *row.Collector, p *row.Projection) { m.known.Collect(dst, p) }
-
-// position moves each source, and makes a heap of those that have a cell there. It returns false
-// if there is none, or if a source failed.
-func (m *RowMerge) position(move func(Iterator) bool) bool {
-	m.heap = m.heap[:0]
-	for _, it := range m.sources {
-		if move(it) {
-			m.heap = append(m.heap, cellSource{it, it.Cell()})
-		} else if m.fail(it.Error()) {
-			return false
-		}
-	}
-	return m.heapify()
-}
-
-func (m *RowMerge) fail(err error) bool {
-	if err == nil {
-		return false
-	}
-	m.err, m.heap = err, m.heap[:0]
-	return true
-}
-
-func (m *RowMerge) heapify() bool {
-	m.err, m.twins = nil, false
-	for i := len(m.heap)/2 - 1; i >= 0; i-- {
-		m.sink(i)
-	}
-	return len(m.heap) > 0
-}
-
-// step moves source i of the heap by one cell, and takes it out of the heap at its end. It does
-// not restore the heap's order, and returns false if the source failed.
-func (m *RowMerge) step(i int) bool {
-	s := &m.heap[i]
-	if s.it.NextCell() {
-		s.cell = s.it.Cell()
-		return true
-	}
-	if m.fail(s.it.Error()) {
-		return false
-	}
-	last := len(m.heap) - 1
-	m.heap[i] = m.heap[last]
-	m.heap = m.heap[:last]
-	return true
-}
-
-// skipTwins moves all sources but the first past cells equal to the current one.
-func (m *RowMerge) skipTwins() bool {
-	for i := len(m.heap) - 1; i > 0; i-- { // downward, because the end of a source moves the last one to its place
-		if row.CompareCells(m.heap[0].cell, m.heap[i].cell) == 0 && !m.step(i) {
-			return false
-		}
-	}
-	return m.heapify()
-}
-
-func (m *RowMerge) sink(i int) {
-	h := m.heap
-	for {
-		child := 2*i + 1
-		if child >= len(h) {
-			return
-		}
-		if child+1 < len(h) && m.before(&h[child+1], &h[child]) {
-			child++
-		}
-		if !m.before(&h[child], &h[i]) {
-			return
-		}
-		h[i], h[child] = h[child], h[i]
-		i = child
-	}
-}
-
-func (m *RowMerge) before(a, b *cellSource) bool {
-	d := row.CompareCells(a.cell, b.cell)
-	m.twins = m.twins || d == 0
-	return d < 0
-}
-
 // MergeIterator merges runs, forward and backward. It implements Iterator.
 type MergeIterator struct {
 	runs []run
-	// heap holds indexes of runs: the run with the nearest row in the direction of
-	// travel first, runs at their end last. The runs that hold the current row are at
-	// its top: places lists their positions in the heap, parents before children.
-	// The heap is out of order only during a row movement.
-	heap     []int
+	// heap holds the run with the nearest row in the direction of travel first, runs at
+	// their end last. The runs that hold the current row are at its top: places lists
+	// their positions in the heap, parents before children. The heap is out of order only
+	// during a row movement.
+	heap     []place
 	places   []int
-	holders  []int // the runs at these places, newest first
+	prefix   []byte // that the keys mostly have in common
+	holders  []int  // the runs at these places, newest first
 	backward bool
 	stretch  int // how many of the next rows are known to be of the first run alone
 	cells    RowMerge
 	key      []byte // scratch for changes of direction
 	err      error
+
+	short  int          // how many short stretches there were, one after the other
+	pause  int          // see maxPause
+	ahead  int          // how many runs were read ahead
+	moved  bool         // the merge stands on the row after the current one, whose key is in key
+	chunks []*row.Chunk // that no run uses
+	extent row.Extent   // scratch
 }
 
 var _ interface {
@@ -253,6 +47,18 @@ type run struct {
 	it  Iterator
 	key []byte // of its current row, valid until its row cursor moves
 	end bool
+	// chunk has rows that were read ahead, and the run is on row next of them, the iterator on the
+	// last one. nil: none were.
+	chunk *row.Chunk
+	next  int
+	// replaces says that each row of the chunk deletes what older runs have of it.
+	replaces bool
+}
+
+// place is a run in the heap.
+type place struct {
+	head uint64 // of its key, see head
+	run  int
 }
 
 // NewMergeIterator merges runs, newest first, and owns them: Close closes them. An
@@ -260,18 +66,19 @@ type run struct {
 // would look like missing data.
 func NewMergeIterator(runs []Iterator) *MergeIterator {
 	m := new(MergeIterator)
-	m.Reset(runs)
+	m.Reset(runs, nil)
 	return m
 }
 
 // Reset makes a closed or zero iterator merge other runs, and keeps its memory. It
-// copies the slice.
-func (m *MergeIterator) Reset(runs []Iterator) {
-	m.runs, m.heap, m.places = m.runs[:0], m.heap[:0], m.places[:0]
+// copies the slice. Comparisons of keys are faster if prefix is what nearly all of them
+// have in common; it must not change until the iterator is closed.
+func (m *MergeIterator) Reset(runs []Iterator, prefix []byte) {
+	m.runs, m.heap, m.places, m.prefix = m.runs[:0], m.heap[:0], m.places[:0], prefix
 	for i, it := range runs {
-		m.runs, m.heap = append(m.runs, run{it: it}), append(m.heap, i)
+		m.runs, m.heap = append(m.runs, run{it: it}), append(m.heap, place{run: i})
 	}
-	m.backward, m.err, m.stretch = false, nil, 0
+	m.backward, m.err, m.stretch, m.short, m.pause, m.moved = false, nil, 0, 0, 0, false
 	m.cells.Reset(nil)
 }
 
@@ -303,6 +110,10 @@ func (m *MergeIterator) NextRow() bool {
 		m.key = append(append(m.key[:0], m.RowKey()...), 0)
 		return m.SeekRow(m.key)
 	}
+	if m.moved {
+		m.moved = false
+		return len(m.places) > 0
+	}
 	return m.advance()
 }
 
@@ -316,7 +127,12 @@ func (m *MergeIterator) PrevRow() bool {
 }
 
 // RowKey is the key of the current row.
-func (m *MergeIterator) RowKey() []byte { return m.runs[m.heap[0]].key }
+func (m *MergeIterator) RowKey() []byte {
+	if m.moved {
+		return m.key
+	}
+	return m.runs[m.heap[0].run].key
+}
 
 // Newest returns the newest run that holds the current row, nil if it does not hand over whole
 // rows. alone means that no other run holds the row.
@@ -326,11 +142,11 @@ func (m *MergeIterator) Newest() (run WholeRows, alone bool) {
 }
 
 // FirstCell positions on the first cell of the row.
-func (m *MergeIterator) FirstCell() bool { return m.cells.FirstCell() }
+func (m *MergeIterator) FirstCell() bool { return m.unreadRow() && m.cells.FirstCell() }
 
 // SeekCell positions on the first cell of the row at or after (column, version).
 func (m *MergeIterator) SeekCell(column []byte, version int64) bool {
-	return m.cells.SeekCell(column, version)
+	return m.unreadRow() && m.cells.SeekCell(column, version)
 }
 
 // NextCell moves by one cell.
@@ -342,9 +158,15 @@ func (m *MergeIterator) Cell() *row.Cell { return m.cells.Cell() }
 // Extent is as in RowMerge. It describes several rows only if one run holds them: they lie below
 // the rows at which all other runs stand. NextRow compares no keys until it leaves them.
 func (m *MergeIterator) Extent(ask row.Ask, e *row.Extent) (newer row.Cursor, ok bool) {
+	if m.ahead > 0 && !m.unreadRow() {
+		return nil, false
+	}
+	if ask.Rows && len(m.places) > 1 {
+		m.short++
+	}
 	ask.Rows = ask.Rows && !m.backward && len(m.places) == 1 && m.stretch == 0
 	for i := 1; ask.Rows && i < len(m.heap) && i <= 2; i++ {
-		if r := &m.runs[m.heap[i]]; !r.end && (ask.Limit == nil || bytes.Compare(r.key, ask.Limit) < 0) {
+		if r := &m.runs[m.heap[i].run]; !r.end && (ask.Limit == nil || bytes.Compare(r.key, ask.Limit) < 0) {
 			ask.Limit = r.key
 		}
 	}
@@ -353,6 +175,9 @@ func (m *MergeIterator) Extent(ask row.Ask, e *row.Extent) (newer row.Cursor, ok
 	}
 	if newer, ok = m.cells.describe(0, ask, e); ok && e.Rows > 0 {
 		m.stretch = e.Rows - 1
+		if m.short++; e.Rows >= shortStretch {
+			m.short = 0
+		}
 	}
 	return newer, ok
 }
@@ -371,7 +196,10 @@ func (m *MergeIterator) Error() error {
 // Close closes the runs.
 func (m *MergeIterator) Close() (err error) {
 	for i := range m.runs {
-		err = errors.Join(err, m.runs[i].it.Close())
+		r := &m.runs[i]
+		if err = errors.Join(err, r.it.Close()); r.chunk != nil {
+			m.drop(r)
+		}
 	}
 	clear(m.runs)
 	m.runs, m.heap, m.places = m.runs[:0], m.heap[:0], m.places[:0]
@@ -379,12 +207,16 @@ func (m *MergeIterator) Close() (err error) {
 }
 
 func (m *MergeIterator) position(backward bool, move func(Iterator) bool) bool {
-	m.backward, m.err, m.stretch = backward, nil, 0
+	m.backward, m.err, m.stretch, m.short, m.moved = backward, nil, 0, 0, false
 	for i := range m.runs {
-		m.heap[i] = i
-		if !m.settle(&m.runs[i], move(m.runs[i].it)) {
+		r := &m.runs[i]
+		if r.chunk != nil {
+			m.drop(r)
+		}
+		if !m.settle(r, move(r.it)) {
 			return false
 		}
+		m.heap[i] = place{m.head(r), i}
 	}
 	for i := len(m.heap)/2 - 1; i >= 0; i-- {
 		m.sink(i)
@@ -416,53 +248,108 @@ func (m *MergeIterator) advance() bool {
 	}
 	if m.stretch > 0 {
 		m.stretch--
-		r := &m.runs[m.heap[0]]
+		r := &m.runs[m.heap[0].run]
 		return m.settle(r, r.it.NextRow())
 	}
-	// Children go before parents: sinking needs an ordered heap below the place.
-	for i := len(m.places) - 1; i >= 0; i-- {
-		r := &m.runs[m.heap[m.places[i]]]
-		var ok bool
-		if m.backward {
-			ok = r.it.PrevRow()
-		} else {
-			ok = r.it.NextRow()
-		}
-		if !m.settle(r, ok) {
-			return false
-		}
-		m.sink(m.places[i])
-	}
-	return m.gather()
+	return m.stepAll() && m.gather()
 }
 
-// gather finds the runs that hold the row at the top of the heap.
-func (m *MergeIterator) gather() bool {
-	m.places = m.places[:0]
-	m.cells.Reset(nil)
-	if len(m.heap) == 0 || m.runs[m.heap[0]].end {
-		return false
-	}
-	key := m.runs[m.heap[0]].key
-	m.places = append(m.places, 0)
-	for i := 0; i < len(m.places); i++ {
-		for child := 2*m.places[i] + 1; child <= 2*m.places[i]+2 && child < len(m.heap); child++ {
-			if r := &m.runs[m.heap[child]]; !r.end && bytes.Equal(r.key, key) {
-				m.places = append(m.places, child)
-			}
+// stepAll moves the runs of the current row by one row. It returns false if one failed.
+func (m *MergeIterator) stepAll() bool {
+	// Children go before parents: sinking needs an ordered heap below the place.
+	for i := len(m.places) - 1; i >= 0; i-- {
+		r := &m.runs[m.heap[m.places[i]].run]
+		if r.chunk != nil && r.next+1 < r.chunk.Len() {
+			r.next++
+			r.key, _ = r.chunk.Row(r.next)
+		} else if !m.step(r) {
+			return false
 		}
+		m.heap[m.places[i]].head = m.head(r)
+		m.sink(m.places[i])
 	}
-	m.holders = m.holders[:0]
-	for _, at := range m.places {
-		m.holders = append(m.holders, m.heap[at])
+	return true
+}
+
+// step moves the iterator of a run by one row. It returns false if the run failed.
+func (m *MergeIterator) step(r *run) bool {
+	if r.chunk != nil {
+		m.drop(r)
 	}
-	if len(m.holders) > 1 {
-		slices.Sort(m.holders) // newest first
+	if m.backward {
+		return m.settle(r, r.it.PrevRow())
+	}
+	return m.settle(r, r.it.NextRow())
+}
+
+// gather makes the row at the top of the heap the current one.
+func (m *MergeIterator) gather() bool {
+	m.cells.Reset(nil)
+	if !m.findHolders() {
+		return false
 	}
 	for _, i := range m.holders {
 		m.cells.sources = append(m.cells.sources, m.runs[i].it)
 	}
 	return true
+}
+
+// findHolders finds the runs that hold the row at the top of the heap. It returns false if
+// there is no such row.
+func (m *MergeIterator) findHolders() bool {
+	m.places, m.holders = m.places[:0], m.holders[:0]
+	if len(m.heap) == 0 || m.runs[m.heap[0].run].end {
+		return false
+	}
+	m.places = append(m.places, 0)
+	for i := 0; i < len(m.places); i++ {
+		for child := 2*m.places[i] + 1; child <= 2*m.places[i]+2; child++ {
+			if m.holds(child) {
+				m.places = append(m.places, child)
+			}
+		}
+	}
+	for _, at := range m.places {
+		m.holders = append(m.holders, m.heap[at].run)
+	}
+	if len(m.holders) > 1 {
+		slices.Sort(m.holders) // newest first
+	}
+	return true
+}
+
+// holds reports whether place i of the heap is a run that holds the row of the first one.
+func (m *MergeIterator) holds(i int) bool {
+	if i >= len(m.heap) || m.heap[i].head != m.heap[0].head {
+		return false
+	}
+	r := &m.runs[m.heap[i].run]
+	return !r.end && bytes.Equal(r.key, m.runs[m.heap[0].run].key)
+}
+
+// head returns a number that orders a run by its key in most cases: a run with a smaller one comes
+// before. It is made of the eight bytes after the prefix.
+func (m *MergeIterator) head(r *run) (h uint64) {
+	n := len(m.prefix)
+	switch {
+	case r.end:
+		return math.MaxUint64
+	case len(r.key) >= n+8 && string(r.key[:n]) == string(m.prefix):
+		h = binary.BigEndian.Uint64(r.key[n:])
+	default:
+		var padded [8]byte
+		switch c := bytes.Compare(r.key[:min(n, len(r.key))], m.prefix); {
+		case c > 0:
+			h = math.MaxUint64
+		case c == 0:
+			copy(padded[:], r.key[n:])
+			h = binary.BigEndian.Uint64(padded[:])
+		}
+	}
+	if m.backward {
+		return ^h
+	}
+	return h
 }
 
 func (m *MergeIterator) sink(i int) {
@@ -483,8 +370,11 @@ func (m *MergeIterator) sink(i int) {
 	}
 }
 
-func (m *MergeIterator) before(a, b int) bool {
-	x, y := &m.runs[a], &m.runs[b]
+func (m *MergeIterator) before(a, b place) bool {
+	if a.head != b.head {
+		return a.head < b.head
+	}
+	x, y := &m.runs[a.run], &m.runs[b.run]
 	if x.end || y.end {
 		return !x.end
 	}

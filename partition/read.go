@@ -36,7 +36,7 @@ func (t *Tree) NewIterator() *Iterator {
 		return nil
 	}
 	it.collectRuns()
-	it.Reset(it.runs)
+	it.Reset(it.runs, it.state.version.prefix)
 	return it
 }
 
@@ -56,7 +56,7 @@ func (it *Iterator) Above(m *memtable.Memtable) {
 	it.runs = nil
 	it.addMemory(m)
 	it.runs = append(it.runs, runs...)
-	it.Reset(it.runs)
+	it.Reset(it.runs, it.state.version.prefix)
 }
 
 // Until says that the caller will not ask for rows at or above end, so there is no read-ahead
@@ -136,6 +136,16 @@ func (it *Iterator) Extent(ask row.Ask, e *row.Extent) (newer row.Cursor, ok boo
 		ask.Limit = end
 	}
 	return it.MergeIterator.Extent(ask, e)
+}
+
+// CollectInterleaved is as in mvcc.MergeIterator, without rows outside of the tree's range.
+func (it *Iterator) CollectInterleaved(dst *row.Chunk, limit []byte, p *row.Projection, r *mvcc.RowReader) int {
+	if end := it.tree.end; end != nil && (limit == nil || bytes.Compare(end, limit) < 0) {
+		limit = end
+	}
+	n := it.MergeIterator.CollectInterleaved(dst, limit, p, r)
+	it.steps += n
+	return n
 }
 
 // PrevRow moves to the previous row of the tree.

@@ -9,6 +9,7 @@ import (
 	"github.com/flagstone-db/flagstone/internal/tablefiles"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/memtable"
+	"github.com/flagstone-db/flagstone/row"
 )
 
 // memory is a memtable with what the write path needs to know of it.
@@ -60,6 +61,8 @@ type version struct {
 	runs [][]*tablefiles.File
 	// recent is how many of the runs are of level 0.
 	recent int
+	// prefix is what all keys in the files have in common.
+	prefix []byte
 	// newest is the largest sequence number in the files. It can be above those of memtables: an
 	// installation brings rows that never were in one.
 	newest uint64
@@ -86,6 +89,12 @@ func newVersion(files *tablefiles.Registry, meta *manifest.Partition) *version {
 		if len(files) > 0 {
 			v.runs = append(v.runs, files)
 		}
+	}
+	for i, m := range allFiles(&meta.Levels) {
+		if i == 0 {
+			v.prefix = m.Smallest
+		}
+		v.prefix = v.prefix[:min(row.CommonPrefix(v.prefix, m.Smallest), row.CommonPrefix(v.prefix, m.Largest))]
 	}
 	return v
 }

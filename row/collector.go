@@ -26,7 +26,8 @@ type Extent struct {
 	// Rows, if not 0, says that the extent describes so many rows, the current one and those after
 	// it. Each has a marker, and no delete-row that hides one of its cells or its marker. Then
 	// MarkerSeq is the smallest and MarkerVersion the largest of their markers, the bounds below
-	// hold for markers too, except the versions of permanent ones, and Cells says nothing.
+	// hold for markers too, except the versions of permanent ones, and Cells says nothing. Deleted
+	// means that each has a delete-row; DeleteSeq is the smallest or less.
 	Rows int
 	// The row has a delete-row.
 	Deleted   bool

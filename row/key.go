@@ -264,3 +264,14 @@ func Successor(prefix []byte) []byte {
 	}
 	return nil
 }
+
+// CommonPrefix returns the length of the longest common prefix of two keys.
+func CommonPrefix(a, b []byte) int {
+	n := min(len(a), len(b))
+	for i := range n {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	return n
+}

@@ -302,7 +302,7 @@ func (b *blockBuilder) encode(dst []byte, n int, continued, continues bool, part
 		a[i] = a[i][:0]
 	}
 	a[arrPartEnd] = append(a[arrPartEnd][:0], parts...)
-	prefix := commonPrefix(b.key(0), b.key(n-1))
+	prefix := row.CommonPrefix(b.key(0), b.key(n-1))
 	if n == 1 {
 		prefix = len(b.key(0))
 	}
@@ -453,15 +453,4 @@ func (b *blockBuilder) encodeStamps() {
 		a[arrSeq] = append(a[arrSeq], b.stamps[i].seq)
 		a[arrVersion] = append(a[arrVersion], uint64(version))
 	}
-}
-
-// commonPrefix returns the length of the longest common prefix.
-func commonPrefix(a, b []byte) int {
-	n := min(len(a), len(b))
-	for i := range n {
-		if a[i] != b[i] {
-			return i
-		}
-	}
-	return n
 }

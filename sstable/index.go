@@ -216,7 +216,7 @@ const (
 func (x *indexBuilder) addGroup(before, key []byte) {
 	a := &x.arrays
 	if before != nil {
-		key = key[:commonPrefix(before, key)+1]
+		key = key[:row.CommonPrefix(before, key)+1]
 	} else {
 		x.first = append(x.first[:0], key...)
 	}
@@ -255,7 +255,7 @@ func (x *indexBuilder) size() int {
 func (x *indexBuilder) encode() []byte {
 	a := &x.arrays
 	groups := len(a[idxSepEnd])
-	prefix := commonPrefix(x.first, x.last)
+	prefix := row.CommonPrefix(x.first, x.last)
 	ends := make([]uint64, groups)
 	for g := range ends {
 		ends[g] = a[idxSepEnd][g] - uint64((g+1)*prefix)

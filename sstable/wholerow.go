@@ -187,7 +187,7 @@ func (it *Iterator) describeMany(limit []byte, e *row.Extent) bool {
 		return false
 	}
 	*e = row.Extent{
-		Rows: end - it.row, Marked: true, MarkerSeq: b.minSeq, MarkerVersion: b.maxVersion, Versions: b.versions,
+		Rows: end - it.row, Deleted: b.rowFlags.base&rowDeleted != 0, DeleteSeq: b.minSeq, Marked: true, MarkerSeq: b.minSeq, MarkerVersion: b.maxVersion, Versions: b.versions,
 		MinSeq: b.minSeq, MaxSeq: b.maxSeq, MinVersion: b.minVersion, MaxVersion: b.maxVersion,
 	}
 	if b.rowFlags.base&rowMarkedForever != 0 {
