@@ -93,6 +93,9 @@ func TestLoadedKeysHaveTheLoadOfThePartitions(t *testing.T) {
 	for _, p := range partitions {
 		want += p.Units
 	}
+	if m := r.store.Metrics().Tables[0]; math.Abs(m.Units-want) > 1e-6*want || m.BusiestUnits != partitions[0].Units {
+		t.Errorf("%.3f units a second, %.3f in the busiest partition; want %.3f and %.3f", m.Units, m.BusiestUnits, want, partitions[0].Units)
+	}
 	if p := partitions[0]; p.Busiest.Text() != "hot" || math.Abs(p.BusiestUnits-0.75*p.Units) > 0.2*p.Units {
 		t.Errorf("three of four reads are of the hot key: %+v", p)
 	}
