@@ -103,7 +103,7 @@ export function chart(title, lines, format) {
     plot = new uPlot({
       width, height: 170, padding: [8, 22, 0, 0],
       scales: { x: { range: u => [u.data[0].at(-1) - step / 1000 * kept, u.data[0].at(-1)] }, y: { range: (u, min, max) => [0, Math.max(max || 0, 1) * 1.1] } },
-      axes: [{ ...axis, incrs: [60], values: (u, splits) => splits.map(at => shortClock(at)) }, { ...axis, size: 62, values: (u, splits) => splits.map(format) }],
+      axes: [{ ...axis, size: 28, incrs: [60], values: (u, splits) => splits.map(at => shortClock(at)) }, { ...axis, size: 62, values: (u, splits) => splits.map(format) }],
       series: [{ label: 'at', value: (u, v) => v == null ? '-' : clock(1000 * v) }, ...lines.map(([label], i) => ({ label, stroke: () => resolved(colors[i]), width: 2, points: { show: false }, value: (u, v) => v == null ? '-' : format(v) }))],
     }, data, figure);
     newest();
