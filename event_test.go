@@ -250,6 +250,15 @@ func TestLoadsAndMovesAreEvents(t *testing.T) {
 	if len(refused) != 2 || !refused[1].Refused || !errors.Is(refused[1].Err, ErrConflict) {
 		t.Errorf("refused load: %+v", refused)
 	}
+	export, err := table.Export(ctx(), "/export", ExportOptions{})
+	r.ok(err)
+	if err := r.store.Ingest(ctx(), export.Fragment); !errors.Is(err, ErrInvalid) {
+		t.Errorf("the partition is there: %v", err)
+	}
+	ingested := slices.DeleteFunc(told.take(), func(e Event) bool { return e.Kind != EventIngest })
+	if len(ingested) != 2 || !ingested[0].Begun || ingested[1].Begun || !ingested[1].Refused || ingested[1].Job != ingested[0].Job {
+		t.Errorf("refused ingest: %+v", ingested)
+	}
 	id := table.Partitions()[0].ID
 	if err := table.Detach(ctx(), id, "moved"); !errors.Is(err, ErrInvalid) {
 		t.Errorf("the partition serves: %v", err)

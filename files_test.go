@@ -85,12 +85,22 @@ func TestLoadedKeysHaveTheLoadOfThePartitions(t *testing.T) {
 	for range 20 {
 		r.reads(table, 3000, func() string {
 			n++
-			return []string{"hot", "hot", "hot", fmt.Sprintf("cold-%03d", n%100), fmt.Sprintf("other-%03d", n%50)}[n%5]
+			return []string{"hot", "hot", "hot", fmt.Sprintf("cold-%03d", n%100), fmt.Sprintf("other-%04d", n%5000)}[n%5]
 		})
 	}
 	var want, got float64
-	for _, p := range table.Partitions() {
+	partitions := table.Partitions()
+	for _, p := range partitions {
 		want += p.Units
+	}
+	if m := r.store.Metrics().Tables[0]; math.Abs(m.Units-want) > 1e-6*want || m.BusiestUnits != partitions[0].Units {
+		t.Errorf("%.3f units a second, %.3f in the busiest partition; want %.3f and %.3f", m.Units, m.BusiestUnits, want, partitions[0].Units)
+	}
+	if p := partitions[0]; p.Busiest.Text() != "hot" || math.Abs(p.BusiestUnits-0.75*p.Units) > 0.2*p.Units {
+		t.Errorf("three of four reads are of the hot key: %+v", p)
+	}
+	if p := partitions[1]; p.Busiest.Type() != row.TypeNone || p.BusiestUnits != 0 {
+		t.Errorf("a thousandth of the load is nothing: %+v", p)
 	}
 	keys := table.LoadedKeys()
 	hot := slices.IndexFunc(keys, func(k LoadedKey) bool { return k.Key.Text() == "hot" })

@@ -66,6 +66,9 @@ type TableMetrics struct {
 	// Reclaimable is about how many bytes compactions would free: expired data, tombstones, and
 	// garbage in value files.
 	Reclaimable int64
+	// Units is the load of all partitions in capacity units per second, and BusiestUnits that of the busiest: see
+	// Partition.Units. Table.Partitions and Table.LoadedKeys have that of each, and of keys.
+	Units, BusiestUnits float64
 	// LargeKeys, BusyKeys and MovingLoads count what splits cannot mend: see Finding.
 	LargeKeys, BusyKeys, MovingLoads int
 	// Gets are those of Get and GetInto, Updates also those of several rows, Commits those of transactions.
@@ -140,11 +143,16 @@ func (s *Store) tableMetrics(state *manifest.State, t *manifest.Table) TableMetr
 	if table != nil {
 		m.Gets.of, m.Updates.of, m.Commits.of = table.latencies.gets.Snapshot(), table.latencies.updates.Snapshot(), table.latencies.commits.Snapshot()
 	}
+	now := s.clock.Elapsed()
 	for _, p := range t.Partitions {
 		levels := &p.Levels // of a closed tree, or one just being replaced
 		if table != nil {
 			if tree := table.core.Find(p.Start); tree.Meta() == p {
 				levels = tree.Levels()
+				if load := tree.Load(); load != nil { // a change log has none
+					units := load.Look(now).Units()
+					m.Units, m.BusiestUnits = m.Units+units, max(m.BusiestUnits, units)
+				}
 			}
 		}
 		m.Debt += compaction.Debt(levels, s.env.Compaction)

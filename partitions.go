@@ -30,10 +30,15 @@ type Partition struct {
 	// for every 4 KiB of an operation as stored, rounded up. They are averages in which an operation counts half
 	// after 20 seconds, and begin at 0 when the store is opened.
 	Reads, Writes, Units float64
-	Findings             []Finding
-	Epoch                uint64 // rises with every split or merge of the range, and with a change of State
-	State                PartitionState
-	Reason               string // why the partition is frozen or detached
+	// Busiest is the partition-key value with the most load in a random sample of the operations, cut after 512 bytes,
+	// and BusiestUnits its part of Units. The zero Value is none: no value has a tenth of the load, or
+	// less than 32 operations were sampled. About one of 64 is.
+	Busiest      row.Value
+	BusiestUnits float64
+	Findings     []Finding
+	Epoch        uint64 // rises with every split or merge of the range, and with a change of State
+	State        PartitionState
+	Reason       string // why the partition is frozen or detached
 }
 
 // PartitionState is what a partition serves.
@@ -75,6 +80,10 @@ type Finding struct {
 	Figure, Limit float64
 }
 
+// A partition-key value is the busiest of a partition with minPart of its load, in a sample of minSample operations: less
+// would be chance.
+const minSample, minPart = 32, 0.1
+
 // Partitions lists the partitions of the table in key order.
 func (t *Table) Partitions() []Partition {
 	var list []Partition
@@ -91,6 +100,11 @@ func (t *Table) Partitions() []Partition {
 			start, end := tree.Bounds()
 			p.Start = t.partitionValue(start)
 			p.End = t.partitionValue(end)
+			if sample := tree.Load().Sample(); p.Units >= idleUnits && sample.Len() >= minSample {
+				if key, part := sample.Heaviest(); part >= minPart {
+					p.Busiest, p.BusiestUnits = t.partitionValue(key), part*p.Units
+				}
+			}
 			for _, r := range reports {
 				if r.Table == t.core.ID && r.Partition == p.ID {
 					p.Findings = append(p.Findings, t.finding(&r))

@@ -21,6 +21,9 @@ type Partition struct {
 	Writes   float64   `json:"writes_per_second"`
 	Units    float64   `json:"units_per_second"`
 	Findings []Finding `json:"findings,omitempty"`
+	// Busiest is flagstone.Partition.Busiest, cut after 64 bytes; null is none.
+	Busiest      *string `json:"busiest"`
+	BusiestUnits float64 `json:"busiest_units_per_second"`
 }
 
 // Finding is flagstone.Finding as text.
@@ -42,7 +45,7 @@ func (h *Home) Partitions(_ context.Context, instance, table string) ([]Partitio
 	for _, p := range t.Partitions() {
 		shown := Partition{
 			ID: p.ID, Start: keyText(p.Start), End: keyText(p.End), Cut: p.Cut, Bytes: p.Bytes,
-			Reads: p.Reads, Writes: p.Writes, Units: p.Units,
+			Reads: p.Reads, Writes: p.Writes, Units: p.Units, Busiest: keyText(Shortened(p.Busiest)), BusiestUnits: p.BusiestUnits,
 		}
 		for _, f := range p.Findings {
 			shown.Findings = append(shown.Findings, Finding{f.Kind.String(), keyText(f.Key), f.Figure, f.Limit})

@@ -139,6 +139,7 @@ func run(ctx context.Context, args []string, c *output, options ...kong.Option) 
 		fmt.Fprintf(c.err, "flagstone: %v (flagstone --help lists what there is)\n", err)
 		return 2
 	}
+	qualified(parsed)
 	if err := parsed.Run(); err != nil {
 		fmt.Fprintf(c.err, "flagstone: %s\n", unnamed(oneLine(err)))
 		if _, ok := errors.AsType[usageError](err); ok {
@@ -150,6 +151,22 @@ func run(ctx context.Context, args []string, c *output, options ...kong.Option) 
 		return 1
 	}
 	return 0
+}
+
+// qualified takes a table as INSTANCE/TABLE, as 'top' and the console name it. No name of a table has a slash.
+func qualified(parsed *kong.Context) {
+	for _, argument := range parsed.Selected().Positional {
+		if argument.Name != "table" {
+			continue
+		}
+		instance, table, ok := strings.Cut(argument.Target.String(), "/")
+		for _, flag := range parsed.Flags() {
+			if ok && flag.Name == "instance" {
+				flag.Target.SetString(instance)
+				argument.Target.SetString(table)
+			}
+		}
+	}
 }
 
 // usageError is an error of the command line that the command finds, and not the parser.

@@ -23,26 +23,26 @@ func TestPartitionsAreListedSplitAndMerged(t *testing.T) {
 		return out
 	}
 	do("split", "--", "t", "-7")
-	want := []string{"ID START END CUT BYTES READS/S WRITES/S UNITS/S FINDINGS", `- -7 -`, `-7 - user`}
+	want := []string{"ID START END CUT BYTES READS/S WRITES/S UNITS/S BUSIEST KEY FINDINGS", `- -7 -`, `-7 - user`}
 	lines := strings.Split(strings.TrimSpace(do("list", "t")), "\n")
 	for i, line := range lines {
 		fields := strings.Fields(line)
 		if i > 0 {
-			fields = fields[1 : len(fields)-4] // without id and figures
+			fields = fields[1 : len(fields)-5] // without id, figures and busiest key
 		}
 		if got := strings.Join(fields, " "); i >= len(want) || got != want[i] {
 			t.Errorf("line %d is %q of %q", i, got, lines)
 		}
 	}
 	var list []instances.Partition
-	if err := json.Unmarshal([]byte(do("list", "t", "--json")), &list); err != nil || len(list) != 2 || *list[1].Start != "-7" {
+	if err := json.Unmarshal([]byte(do("list", "demo/t", "--instance", "nowhere", "--json")), &list); err != nil || len(list) != 2 || *list[1].Start != "-7" {
 		t.Errorf("%+v, %v", list, err)
 	}
 	do("merge", "--", "t", "-7")
 	if lines := strings.Split(strings.TrimSpace(do("list", "t")), "\n"); len(lines) != 2 {
 		t.Errorf("%q", lines)
 	}
-	for _, args := range [][]string{{"list", "nothing"}, {"split", "t", "1", "--instance", "nowhere"}} {
+	for _, args := range [][]string{{"list", "nothing"}, {"list", "nowhere/t"}, {"split", "t", "1", "--instance", "nowhere"}} {
 		status, out, errOut := command(t, append([]string{"partition", args[0], "--dir", dir}, args[1:]...)...)
 		if status != 1 || out != "" || !strings.Contains(errOut, "not found") || strings.Count(errOut, "\n") != 1 {
 			t.Errorf("%v: status %d, %q, %q", args, status, out, errOut)

@@ -26,7 +26,7 @@ type topCommand struct {
 
 // Help is the long help of the command.
 func (topCommand) Help() string {
-	return `Figures are of the last interval. PRESSURE is how much writers are held back, up to 100%. GETS/S and WRITES/S are of the engine, which times one operation in 64; ranges and batches do not count there. P50 and P99 are at most a quarter too high. FILES are those of level 0 and of all levels; DEBT is what compactions have yet to merge.
+	return `Figures are of the last interval. PRESSURE is how much writers are held back, up to 100%. GETS/S and WRITES/S are of the engine, which times one operation in 64; ranges and batches do not count there. P50 and P99 are at most a quarter too high. FILES are those of level 0 and of all levels; DEBT is what compactions have yet to merge. 'flagstone partition list TABLE' shows where the load of a table is, 'flagstone advise TABLE' what to do about its key; both take a table as it is named here.
 
   flagstone top
   flagstone top --interval 10s --count 6 --json > figures.jsonl`

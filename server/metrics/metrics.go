@@ -13,6 +13,8 @@ import (
 	"net/http"
 	"sync"
 
+	"github.com/klauspost/compress/gzhttp"
+	"github.com/klauspost/compress/gzip"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -177,11 +179,22 @@ func (m *Metrics) Gatherer() prometheus.Gatherer {
 	})
 }
 
-// Handler answers scrapes, two at once.
+// Handler answers scrapes, two at once. It compresses them at the fastest level: the one that promhttp would use takes a
+// third of the time of a scrape (BenchmarkScrape).
 func (m *Metrics) Handler() http.Handler {
-	return promhttp.HandlerFor(m.Gatherer(), promhttp.HandlerOpts{
+	return fastest(promhttp.HandlerFor(m.Gatherer(), promhttp.HandlerOpts{
 		ErrorLog:            slog.NewLogLogger(m.logger.Handler(), slog.LevelWarn),
 		ErrorHandling:       promhttp.ContinueOnError,
 		MaxRequestsInFlight: 2,
-	})
+		DisableCompression:  true,
+	}))
 }
+
+// fastest compresses answers at the level that takes the least time, for clients that accept gzip.
+var fastest = func() func(http.Handler) http.HandlerFunc {
+	wrap, err := gzhttp.NewWrapper(gzhttp.CompressionLevel(gzip.BestSpeed), gzhttp.EnableZstd(false))
+	if err != nil {
+		panic(err) // these options are valid
+	}
+	return wrap
+}()

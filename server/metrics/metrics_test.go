@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
@@ -323,6 +324,22 @@ func TestAScrapeOverHTTP(t *testing.T) {
 			t.Errorf("the answer lacks %s", want)
 		}
 	}
+	compressed := scrapeCompressed(m)
+	reader, err := gzip.NewReader(compressed.Body)
+	if err != nil || compressed.Header().Get("Content-Encoding") != "gzip" {
+		t.Fatal(compressed.Header(), err)
+	}
+	if text, err := io.ReadAll(reader); err != nil || !strings.Contains(string(text), "flagstone_store_memtable_budget_bytes") {
+		t.Errorf("%d bytes, %v", len(text), err)
+	}
+}
+
+// scrapeCompressed is a scrape by a client that accepts gzip.
+func scrapeCompressed(m *Metrics) *httptest.ResponseRecorder {
+	r, answer := httptest.NewRequest("GET", "/metrics", nil), httptest.NewRecorder()
+	r.Header.Set("Accept-Encoding", "gzip")
+	m.Handler().ServeHTTP(answer, r)
+	return answer
 }
 
 // TestTheDashboardAsksForWhatThereIs looks for every name in the expressions of the dashboard.
@@ -382,9 +399,11 @@ func BenchmarkScrape(b *testing.B) {
 		}
 	}
 	b.ReportAllocs()
+	bytes := 0
 	for b.Loop() {
-		m.Handler().ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/metrics", nil))
+		bytes = scrapeCompressed(m).Body.Len()
 	}
+	b.ReportMetric(float64(bytes), "bytes")
 }
 
 // TestTablesOfNoInstanceAreLeftOut: each store can have one of the same name, and a figure that comes twice

@@ -24,7 +24,7 @@ function show(into, r) {
   spread('Size by partition key', r.size, part => bytes(part * r.bytes)),
   r.load ? spread('Load by partition key', r.load, part => `${count(part * r.load_units)} units`) : null,
   h('h2', {}, 'Proposals'), r.proposals.length ? r.proposals.map(p => h('section', {}, h('p', {}, h('strong', {}, p.what)),
-    h('p', { class: 'soft' }, `The heaviest partition key then has ${share(p.largest)} instead of ${share(r.size.top[0]?.part ?? 0)}. Cost: ${p.cost}`), h('pre', {}, p.go))) : h('p', { class: 'soft' }, 'Nothing to propose.'));
+    h('p', { class: 'soft' }, `The heaviest partition key then has ${share(p.largest)} of the bytes instead of ${share(r.size.top[0]?.part ?? 0)}${p.load && r.load ? `, and the busiest about ${share(p.load)} of the load instead of ${share(r.load.top[0]?.part ?? 0)}` : ''}. Cost: ${p.cost}.`), h('pre', {}, p.go))) : h('p', { class: 'soft' }, 'Nothing to propose.'));
 }
 
 const spread = (title, s, amount) => [h('h2', {}, title), table(title, [

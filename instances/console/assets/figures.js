@@ -1,6 +1,6 @@
 // The figures of the stores over the last minutes: one loop reads them, pages draw them.
 import uPlot from './uplot/uPlot.js';
-import { ask, h, live } from './lib.js';
+import { ask, clock, h, live } from './lib.js';
 
 const step = 2000, kept = 150; // milliseconds, pictures
 const every = 64; // the engine times one operation in so many
@@ -76,12 +76,15 @@ function resolved(name) {
   return getComputedStyle(probe).color;
 }
 
+const shortClock = seconds => new Date(1000 * seconds).toLocaleTimeString([], { hour: 'numeric', minute: '2-digit' });
+
 // chart is a figure with lines, which are [name, values()]. draw draws it anew.
 export function chart(title, lines, format) {
   const figure = h('figure', {}, h('figcaption', {}, title));
   const colors = ['--accent', '--second', '--third'];
   const axis = { stroke: () => resolved('--soft'), grid: { stroke: () => resolved('--edge'), width: 1 }, ticks: { show: false }, font: '11px system-ui' };
   let plot, drawnIn; // a color of the theme, since the legend keeps those that it began with
+  const newest = () => plot.cursor.left < 0 && plot.setLegend({ idx: plot.data[0].length - 1 }); // unless the pointer shows others
   const draw = () => {
     const data = [times(), ...lines.map(([, values]) => values())];
     if (!figure.isConnected || data[0].length === 0) return;
@@ -93,15 +96,17 @@ export function chart(title, lines, format) {
     if (plot) {
       if (plot.width !== width) plot.setSize({ width, height: 170 });
       plot.setData(data);
+      newest();
       return;
     }
     drawnIn = resolved('--accent');
     plot = new uPlot({
       width, height: 170, padding: [8, 22, 0, 0],
-      scales: { x: { range: (u, min, max) => [max - step / 1000 * kept, max] }, y: { range: (u, min, max) => [0, Math.max(max || 0, 1) * 1.1] } },
-      axes: [axis, { ...axis, size: 62, values: (u, splits) => splits.map(format) }],
-      series: [{}, ...lines.map(([label], i) => ({ label, stroke: () => resolved(colors[i]), width: 2, points: { show: false }, value: (u, v) => v == null ? '-' : format(v) }))],
+      scales: { x: { range: u => [u.data[0].at(-1) - step / 1000 * kept, u.data[0].at(-1)] }, y: { range: (u, min, max) => [0, Math.max(max || 0, 1) * 1.1] } },
+      axes: [{ ...axis, size: 28, incrs: [60], values: (u, splits) => splits.map(at => shortClock(at)) }, { ...axis, size: 62, values: (u, splits) => splits.map(format) }],
+      series: [{ label: 'at', value: (u, v) => v == null ? '-' : clock(1000 * v) }, ...lines.map(([label], i) => ({ label, stroke: () => resolved(colors[i]), width: 2, points: { show: false }, value: (u, v) => v == null ? '-' : format(v) }))],
     }, data, figure);
+    newest();
   };
   new ResizeObserver(draw).observe(figure);
   return { figure, draw };

@@ -90,7 +90,7 @@ export function heat({ main, signal, at }) {
     const total = busy.reduce((sum, row) => sum + picture.reads[last][row] + picture.writes[last][row], 0);
     set(hottest, table('The busiest keys', [
       ['key', name], ['units read/s', row => count(picture.reads[last][row]), true], ['units written/s', row => count(picture.writes[last][row]), true],
-      ['of these', row => `${(100 * (picture.reads[last][row] + picture.writes[last][row]) / total).toFixed(0)}%`, true],
+      ['share', row => `${(100 * (picture.reads[last][row] + picture.writes[last][row]) / total).toFixed(0)}%`, true],
     ], busy, 'The table is idle.'));
   });
 }

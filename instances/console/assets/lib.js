@@ -162,7 +162,7 @@ export function duration(n) {
   return `${+n.toPrecision(3)} ns`;
 }
 
-export const share = x => `${(100 * x).toFixed(x < 0.1 ? 1 : 0)}%`;
+export const share = x => x > 0 && x < 0.0005 ? '<0.1%' : `${(100 * x).toFixed(x < 0.1 ? 1 : 0)}%`;
 export const moment = milliseconds => new Date(milliseconds).toISOString().slice(0, 19).replace('T', ' ');
 export const clock = milliseconds => new Date(milliseconds).toLocaleTimeString();
 export const ttl = seconds => seconds < 0 ? 'for ever' : `${seconds} s`;

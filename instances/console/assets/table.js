@@ -1,5 +1,5 @@
 // One table: its load, the heat of its keys, its files, its rows, its key and its options.
-import { action, ask, bytes, count, duration, field, h, link, live, moment, once, saying, set, table, tiles } from './lib.js';
+import { action, ask, bytes, count, duration, field, h, link, live, moment, once, saying, set, share, table, tiles } from './lib.js';
 import { chart, follow, pace, paces, tableOf } from './figures.js';
 import { heat } from './heat.js';
 import { files } from './files.js';
@@ -47,6 +47,7 @@ function load({ main, signal, instance, name, at }) {
       ['id', p => p.id, true], ['from', p => keyText(p.start ?? '(start)')], ['to', p => keyText(p.end)], ['size', p => bytes(p.bytes), true],
       ['rows read/s', p => count(p.reads_per_second), true], ['rows written/s', p => count(p.writes_per_second), true],
       ['capacity units/s', p => [h('span', { class: 'meter', style: { width: `${5 * p.units_per_second / highest}rem` } }), ' ', count(p.units_per_second)]],
+      ['busiest key', p => p.busiest == null ? '' : h('a', { href: link('table', instance, name, 'heat') }, `${keyText(p.busiest)} (${share(p.busiest_units_per_second / p.units_per_second)})`)],
       ['findings', p => (p.findings ?? []).map(f => h('div', { class: 'bad' }, `${f.kind}${f.key == null ? '' : `: ${f.key}`} (${f.kind.includes('large') ? bytes(f.figure) : `${count(f.figure)} units/s`})`))],
     ], list, 'There are no partitions.'));
   });

@@ -1,0 +1,85 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/aliyun/aliyun-tablestore-go-sdk/tablestore"
+	"github.com/mattn/go-shellwords"
+)
+
+// TestAHotKeyIsFoundInAShell plants a key that gets half of the requests to a table, and does what docs/console.md says.
+func TestAHotKeyIsFoundInAShell(t *testing.T) {
+	text, err := os.ReadFile("../../docs/console.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(t.TempDir())
+	url, stop := serving(t, "--sync", "none")
+	defer stop()
+	for _, name := range []string{"users", "orders"} {
+		done(t, "table", "create", name, "--key", "customer:string", "--key", "n:integer")
+	}
+	client, err := endpointClient(url, "demo", usualKeys("flagstone-data"), 1, requestPatience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	put := new(tablestore.BatchWriteRowRequest)
+	for n := range 100 {
+		change := &tablestore.PutRowChange{TableName: "orders", PrimaryKey: orderOf(n)}
+		change.AddColumn("state", "new")
+		change.SetCondition(tablestore.RowExistenceExpectation_IGNORE)
+		put.AddRowChange(change)
+	}
+	if _, err := client.BatchWriteRow(put); err != nil {
+		t.Fatal(err)
+	}
+	for batch := range 120 {
+		for name, rows := range map[string]int{"users": 5, "orders": 50} {
+			get := &tablestore.MultiRowQueryCriteria{TableName: name, MaxVersion: 1}
+			for n := range rows {
+				get.AddRow(orderOf(batch*50 + n))
+			}
+			if _, err := client.BatchGetRow(&tablestore.BatchGetRowRequest{MultiRowQueryCriteria: []*tablestore.MultiRowQueryCriteria{get}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	_, section, _ := strings.Cut(string(text), "## Why is my table slow?")
+	section, _, _ = strings.Cut(section, "\n## ")
+	finds := map[string]string{
+		"top --count 1": "demo/orders", "partition list demo/orders": "customer-0815 ", "advise demo/orders": `units  "customer-0815"`,
+	}
+	for line := range strings.Lines(section) {
+		line, isCommand := strings.CutPrefix(strings.TrimRight(line, "\n"), "    $ flagstone ")
+		if !isCommand {
+			continue
+		}
+		args, err := shellwords.Parse(line)
+		if err != nil {
+			t.Fatal(err)
+		}
+		status, out, errOut := command(t, args...)
+		if want := finds[line]; want == "" || status != 0 || !strings.Contains(out, want) {
+			t.Errorf("%s: status %d, %s\n%s; want %q", line, status, errOut, out, want)
+		}
+		delete(finds, line)
+	}
+	if len(finds) > 0 {
+		t.Errorf("the page lacks %v", finds)
+	}
+}
+
+// orderOf is the key of an order: every other one is of the same customer.
+func orderOf(n int) *tablestore.PrimaryKey {
+	customer := "customer-0815"
+	if n%2 == 0 {
+		customer = fmt.Sprintf("customer-%04d", n*7919%3000)
+	}
+	key := new(tablestore.PrimaryKey)
+	key.AddPrimaryKeyColumn("customer", customer)
+	key.AddPrimaryKeyColumn("n", int64(n))
+	return key
+}
