@@ -199,7 +199,7 @@ func checkHeader(head []byte, f *file) error {
 		return fmt.Errorf("%w: its header does not fit its checksum", ErrDamaged)
 	}
 	if v := binary.LittleEndian.Uint32(head[8:]); v > formatVersion {
-		return newer("it", int(v))
+		return newer("it", int(v), formatVersion)
 	}
 	if string(head) != string(header(f)) {
 		return fmt.Errorf("%w: it is that of another file", ErrDamaged)
