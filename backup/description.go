@@ -94,13 +94,13 @@ func decodeDescription(b []byte) (*description, error) {
 	if len(b) < magic+4+sum || string(b[:magic]) != descriptionMagic {
 		return nil, fmt.Errorf("%w: it does not begin with %q", ErrDamaged, descriptionMagic)
 	}
+	body := b[:len(b)-sum]
+	if binary.LittleEndian.Uint64(b[len(body):]) != xxhash.Sum64(body) { // of every version
+		return nil, fmt.Errorf("%w: it does not fit its checksum", ErrDamaged)
+	}
 	version := binary.LittleEndian.Uint32(b[magic:])
 	if version > descriptionVersion {
 		return nil, newer("it", int(version), descriptionVersion)
-	}
-	body := b[:len(b)-sum]
-	if binary.LittleEndian.Uint64(b[len(body):]) != xxhash.Sum64(body) {
-		return nil, fmt.Errorf("%w: it does not fit its checksum", ErrDamaged)
 	}
 	r := fields{b: body[magic+4:]}
 	d := &description{name: r.text(), createdMillis: r.signed(), added: r.size()}
