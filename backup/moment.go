@@ -159,7 +159,7 @@ func (a *Archive) plan(ctx context.Context, d *description, parts map[string][]l
 }
 
 // Moments returns what can be restored of backups, by their names. A backup that cannot be read, or was pruned
-// meanwhile, has none.
+// meanwhile, or whose log cannot be read, has none.
 func (a *Archive) Moments(ctx context.Context, backups []string) (map[string]Moments, error) {
 	parts, err := logParts(ctx, a.repo, "")
 	if err != nil {
@@ -168,18 +168,14 @@ func (a *Archive) Moments(ctx context.Context, backups []string) (map[string]Mom
 	all := map[string]Moments{}
 	for _, name := range backups {
 		d, err := a.description(ctx, name)
-		if isProblem(err) || isMissing(err) {
-			all[name] = Moments{0, -1, err.Error()}
-			continue
-		}
 		if err == nil {
 			all[name], _, err = a.plan(ctx, d, parts, math.MaxInt64)
 		}
 		if err != nil {
-			return nil, err
+			all[name] = Moments{0, -1, err.Error()}
 		}
 	}
-	return all, nil
+	return all, ctx.Err()
 }
 
 // RestoreAt is Restore of the newest backup before a moment, in microseconds since the epoch, whose name it returns, and
