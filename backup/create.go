@@ -286,7 +286,10 @@ func (c *creator) publish(ctx context.Context) error {
 	}
 	wrote := false // what is not written as a whole is not put
 	err = c.repo.Put(ctx, backupsPrefix+c.d.name, func(w io.Writer) error {
-		err := writeSealed(w, c.opts.Sealer, content)
+		err := writeSealed(w, c.opts.Sealer, func(w io.Writer) error {
+			_, err := w.Write(content)
+			return err
+		})
 		wrote = err == nil
 		return err
 	})

@@ -86,36 +86,25 @@ func logParts(ctx context.Context, repo Repository, prefix string) (map[string][
 // writeLog writes a part of a log: a header with notes and a checksum, the records that records gives to put, and a
 // checksum of everything.
 func writeLog(w io.Writer, sealer Sealer, p *logPart, notes []flagstone.LogNote, records func(put func(first uint64, batch []byte) error) error) error {
-	if sealer != nil {
-		sealed, err := sealer.Seal(w)
+	return writeSealed(w, sealer, func(w io.Writer) error {
+		sum := xxhash.New()
+		summed := bufio.NewWriterSize(io.MultiWriter(w, sum), chunk) // it keeps its error until Flush
+		_, _ = summed.Write(logHeader(p, notes))
+		err := records(func(first uint64, batch []byte) error {
+			_, _ = summed.Write(binary.AppendUvarint(binary.AppendUvarint(nil, first), uint64(len(batch))))
+			_, err := summed.Write(batch)
+			return err
+		})
 		if err != nil {
 			return err
 		}
-		if err := writeLog(sealed, nil, p, notes, records); err != nil {
-			return err // what is not closed is not whole
+		_ = summed.WriteByte(0)
+		if err := summed.Flush(); err != nil {
+			return err
 		}
-		return sealed.Close()
-	}
-	sum := xxhash.New()
-	summed := bufio.NewWriterSize(io.MultiWriter(w, sum), chunk)
-	if _, err := summed.Write(logHeader(p, notes)); err != nil {
-		return err
-	}
-	err := records(func(first uint64, batch []byte) error {
-		head := binary.AppendUvarint(binary.AppendUvarint(nil, first), uint64(len(batch)))
-		_, err := summed.Write(append(head, batch...))
+		_, err = w.Write(binary.LittleEndian.AppendUint64(nil, sum.Sum64()))
 		return err
 	})
-	if err == nil {
-		err = summed.WriteByte(0)
-	}
-	if err == nil {
-		err = summed.Flush()
-	}
-	if err == nil {
-		_, err = w.Write(binary.LittleEndian.AppendUint64(nil, sum.Sum64()))
-	}
-	return err
 }
 
 func logHeader(p *logPart, notes []flagstone.LogNote) []byte {
@@ -130,33 +119,20 @@ func logHeader(p *logPart, notes []flagstone.LogNote) []byte {
 	return binary.LittleEndian.AppendUint64(b, xxhash.Sum64(b))
 }
 
-// readLog reads a part of a log: the notes of its header, and then its records, unless each is nil. errStop of each
-// ends it. Errors of damage match ErrDamaged or ErrIdentity; all errors name the object, but for those of each. What
-// each has got is good only if there is no error.
-func readLog(ctx context.Context, repo Repository, unsealer Unsealer, p *logPart, each func(first uint64, batch []byte) error) ([]flagstone.LogNote, error) {
-	name := p.name()
-	object, err := repo.Get(ctx, name)
-	if isMissing(err) {
-		err = fmt.Errorf("%w: it is missing: %w", ErrDamaged, err)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("object %s: %w", name, err)
-	}
-	defer object.Close()
-	plain, err := unseal(object, unsealer)
-	if err != nil {
-		return nil, fmt.Errorf("object %s: %w", name, err)
-	}
-	r := logReader{ctx: ctx, r: bufio.NewReaderSize(plain, chunk), sum: xxhash.New()}
-	notes := r.header(strings.TrimPrefix(name, logPrefix))
-	var stopped error
-	if each != nil {
-		stopped = r.records(each)
-	}
-	if r.err != nil {
-		return nil, fmt.Errorf("object %s: %w", name, r.err)
-	}
-	return notes, stopped
+// readLog reads a part of a log: the notes of its header, and then its records, unless each is nil. An error of each
+// ends it. Errors of damage match ErrDamaged or ErrIdentity; all errors name the object. What each has got is good
+// only if there is no error.
+func readLog(ctx context.Context, repo Repository, unsealer Unsealer, p *logPart, each func(first uint64, batch []byte) error) (notes []flagstone.LogNote, err error) {
+	err = withObject(ctx, repo, unsealer, p.name(), func(plain io.Reader) error {
+		r := logReader{ctx: ctx, r: bufio.NewReaderSize(plain, chunk), sum: xxhash.New()}
+		notes = r.header(strings.TrimPrefix(p.name(), logPrefix))
+		var stopped error
+		if each != nil {
+			stopped = r.records(each)
+		}
+		return cmp.Or(r.err, stopped)
+	})
+	return notes, err
 }
 
 // logReader reads the fields of a part of a log. After an error, which it keeps, all others are zero.

@@ -247,7 +247,7 @@ func (r *restorer) replay(ctx context.Context, p *storePlan, micros int64) error
 			_, err := readLog(ctx, r.archive.repo, r.archive.unsealer, &p.parts[i], func(first uint64, batch []byte) error {
 				b, err := row.NewBatchReader(batch)
 				if err != nil {
-					return fmt.Errorf("%w: object %s: %w", ErrDamaged, p.parts[i].name(), err)
+					return fmt.Errorf("%w: %w", ErrDamaged, err)
 				}
 				if b.Time() > micros {
 					return errBehind
