@@ -3,8 +3,10 @@ package main
 import (
 	"context"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -134,4 +136,65 @@ func (c *counted) Write(p []byte) (int, error) {
 		c.then()
 	}
 	return len(p), nil
+}
+
+// TestABackupLogThatIsKilledGoesOn kills a process in the middle of the log, and then the server. The next one puts all
+// of it.
+func TestABackupLogThatIsKilledGoesOn(t *testing.T) {
+	at := t.TempDir()
+	dir, repo, restored := filepath.Join(at, "store"), filepath.Join(at, "backups"), filepath.Join(at, "restored")
+	start := func() *exec.Cmd {
+		server, said := process(t, "serve", "--addr", "127.0.0.1:0", "--dir", dir)
+		if line, err := said.ReadString('\n'); err != nil || !strings.Contains(line, "serving") {
+			t.Fatalf("the server says %q, %v", line, err)
+		}
+		return server
+	}
+	server := start()
+	succeed(t, "table", "create", "t", "--key", "k:integer", "--dir", dir)
+	succeed(t, "backup", "create", repo, "--dir", dir, "--keep-log", "1GiB")
+	for i := range 10 {
+		succeed(t, "put", "t", strconv.Itoa(i), "-s", "c="+strings.Repeat(strconv.Itoa(i), 60<<10), "--dir", dir)
+	}
+	// The rate is so low that it is not done before it is killed.
+	logging, _ := process(t, "backup", "log", repo, "--dir", dir, "--rate", strconv.Itoa(32<<10))
+	ended := make(chan error, 1)
+	go func() { ended <- logging.Wait() }()
+	for begun := false; !begun; {
+		select {
+		case err := <-ended:
+			t.Fatalf("it ends before it is killed: %v", err)
+		default:
+		}
+		partial, err := filepath.Glob(filepath.Join(repo, "partial", "*"))
+		if begun = len(partial) > 0; err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, p := range []*exec.Cmd{logging, server} {
+		if err := p.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	<-ended
+	_ = server.Wait() // it was killed
+	if parts, err := filepath.Glob(filepath.Join(repo, "log", "*", "*")); err != nil || len(parts) != 0 {
+		t.Errorf("the killed one has put %v, %v", parts, err)
+	}
+	server = start()
+	defer func() {
+		_ = server.Process.Signal(os.Interrupt)
+		if err := server.Wait(); err != nil {
+			t.Errorf("the server: %v", err)
+		}
+	}()
+	succeed(t, "delete", "t", "3", "--dir", dir)
+	moment := time.Now().UTC().Format(time.RFC3339Nano)
+	want := succeed(t, "scan", "t", "--limit", "0", "--json", "--dir", dir)
+	succeed(t, "delete", "t", "4", "--dir", dir)
+	succeed(t, "backup", "log", repo, "--dir", dir)
+	succeed(t, "restore", repo, "--at", moment, "--to", restored)
+	if got := succeed(t, "scan", "t", "--limit", "0", "--json", "--dir", restored); got != want || strings.Count(got, "\n") != 9 {
+		t.Errorf("restored are %d lines, want %d", strings.Count(got, "\n"), strings.Count(want, "\n"))
+	}
 }
