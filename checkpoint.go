@@ -79,8 +79,11 @@ func (s *Store) checkpoint(ctx context.Context, dir string) error {
 		return fmt.Errorf("%w: checkpoint into %s, which is not empty", ErrInvalid, dir)
 	}
 	var before manifest.LogPoint
+	var segment uint64 // what is written from here on lies in it, or in a later one
 	if s.external != nil {
 		before = s.pipeline.At()
+	} else if s.log != nil {
+		segment = s.log.NewestOnDisk()
 	}
 	state, release, err := s.pinFlushed(ctx)
 	if err != nil {
@@ -92,7 +95,11 @@ func (s *Store) checkpoint(ctx context.Context, dir string) error {
 	}
 	copied := *state
 	copied.MinLog, copied.NewestLog = 1, manifest.LogEnd{} // a checkpoint has no log
-	if s.external != nil {                                 // all that was applied before is in its files
+	copied.Kept, copied.Origin = manifest.KeptLog{}, manifest.LogOrigin{}
+	if state.Kept.From != 0 {
+		copied.Origin = manifest.LogOrigin{StoreID: state.StoreID, Segment: segment, Changes: state.Kept.Changes}
+	}
+	if s.external != nil { // all that was applied before is in its files
 		copied.External = &manifest.External{LogPoint: before, Highest: max(state.External.Highest, before.Index)}
 		copied.LastSeq = max(copied.LastSeq, before.Seq)
 	}

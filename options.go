@@ -15,6 +15,7 @@ import (
 	"github.com/flagstone-db/flagstone/internal/cache"
 	"github.com/flagstone-db/flagstone/internal/executor"
 	"github.com/flagstone-db/flagstone/internal/offheap"
+	"github.com/flagstone-db/flagstone/internal/recovery"
 	"github.com/flagstone-db/flagstone/internal/rowcache"
 	"github.com/flagstone-db/flagstone/internal/seams"
 	"github.com/flagstone-db/flagstone/internal/tablefiles"
@@ -145,6 +146,8 @@ type Options struct {
 	// Seams is closed to programs that embed the store, and its fields may change at any time. The
 	// tests and tools of this repository replace files, time and background work with it.
 	Seams seams.Seams
+
+	replay func(*recovery.Replay) error // of ReplayLog
 }
 
 // Shared is what the stores of one process may share: memory off the Go heap, the block cache in

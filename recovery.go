@@ -34,7 +34,7 @@ func (s *Store) recover() error {
 		FS: s.fs, Dir: filepath.Join(s.dir, manifest.WALDir),
 		SegmentSize: s.opts.WALSegmentSize, Sync: s.opts.Sync == SyncAlways,
 		StoreID: state.StoreID, Logger: s.opts.Logger, Memory: s.offheap,
-		Newest: wal.End(state.NewestLog), Begun: s.logBegun, Elapsed: s.clock.Elapsed,
+		Newest: wal.End(state.NewestLog), Begun: s.logBegun, Elapsed: s.clock.Elapsed, Keep: state.Kept.From,
 	}
 	if s.opts.Sync == SyncNone {
 		opts.Gathered = s.pipeline.HandOverSoon
@@ -50,6 +50,11 @@ func (s *Store) recover() error {
 	if err != nil {
 		return err
 	}
+	if s.opts.replay != nil {
+		if err := s.opts.replay(&r); err != nil {
+			return err
+		}
+	}
 	s.pipeline.Recovered(r.LastSeq, r.LastMicros)
 	if result.Records > 0 {
 		s.opts.Logger.Info("log recovered", "records", result.Records, "bytes", result.Bytes, "applied", r.Applied)
@@ -61,6 +66,9 @@ func (s *Store) recover() error {
 		if s.log, err = wal.NewWriter(opts, result); err != nil {
 			return err
 		}
+	}
+	if kept, oldest := state.Kept.From, s.log.Oldest(); kept != 0 && kept < oldest {
+		s.opts.Logger.Error("segments of the log that were kept are missing: restores to moments after them need another backup", "first", kept, "next", oldest)
 	}
 	s.pipeline.Start(s.log)
 	return nil
@@ -108,7 +116,13 @@ func (s *Store) carryOver(opts *wal.Options, known uint64) error {
 
 // logBegun names a segment in the manifest, before anything in it is acknowledged.
 func (s *Store) logBegun(segment uint64) error {
-	_, err := s.commitEdit(&manifest.Edit{NewestLog: manifest.LogEnd{Segment: segment}})
+	keep := s.overLimit()
+	state, err := s.commitEdit(&manifest.Edit{NewestLog: manifest.LogEnd{Segment: segment}, Keep: keep})
+	if err == nil && keep != nil {
+		if err := s.log.Keep(state.Kept.From); err != nil { // its files go at the next Open
+			s.opts.Logger.Warn("cannot remove segments of the log that were given up", "error", err)
+		}
+	}
 	if err == nil {
 		s.events.Note(event.Event{Kind: event.LogSegment, Segment: segment})
 	}

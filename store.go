@@ -270,6 +270,9 @@ func (s *Store) commitEdit(e *manifest.Edit) (*manifest.State, error) {
 		e.LastSeq = seq
 		e.SeqTimes = []manifest.SeqTime{{Seq: seq, Millis: s.issued.Last()}}
 	}
+	if s.state().Kept.From != 0 {
+		s.issued.Millis() // the note of a change has the present time
+	}
 	e.Issued = new(s.issued.Last())
 	if s.external != nil {
 		s.external.Note(e)

@@ -49,7 +49,7 @@ func Create(ctx context.Context, repo Repository, fsys vfs.FS, dir string, opts 
 		opts.Clock = clock.System()
 	}
 	fsys = orMachine(fsys)
-	entries, err := listSource(fsys, dir, opts.Beside)
+	entries, origins, err := listSource(fsys, dir, opts.Beside)
 	if err != nil {
 		return Info{}, err
 	}
@@ -64,7 +64,7 @@ func Create(ctx context.Context, repo Repository, fsys vfs.FS, dir string, opts 
 		}
 	}
 	now := opts.Clock.NowMillis() // after the first wait
-	c.d = &description{name: newName(now), createdMillis: now, entries: entries}
+	c.d = &description{name: newName(now), createdMillis: now, entries: entries, origins: origins}
 	c.notice = notice{repo, c.d.name, now, now}
 	if err := c.notice.put(ctx); err != nil {
 		return Info{}, err
@@ -247,14 +247,19 @@ func (c *creator) verifyValues(ctx context.Context, e *entry, copied uint64) err
 	return errors.Join(err, r.Close())
 }
 
-// wait waits until n bytes more may be read. It shows prunes that the create lives.
-func (c *creator) wait(ctx context.Context, n int64) error {
-	for ; c.limiter != nil && n > 0; n -= chunk {
-		if err := c.limiter.WaitN(ctx, int(min(n, chunk))); err != nil {
+// pace waits until n bytes more may be read. limiter is nil if there is no bound.
+func pace(ctx context.Context, limiter *rate.Limiter, n int64) error {
+	for ; limiter != nil && n > 0; n -= chunk {
+		if err := limiter.WaitN(ctx, int(min(n, chunk))); err != nil {
 			return err
 		}
 	}
-	if err := ctx.Err(); err != nil {
+	return ctx.Err()
+}
+
+// wait waits until n bytes more may be read. It shows prunes that the create lives.
+func (c *creator) wait(ctx context.Context, n int64) error {
+	if err := pace(ctx, c.limiter, n); err != nil {
 		return err
 	}
 	return c.notice.renew(ctx, c.opts.Clock.NowMillis())
@@ -281,7 +286,10 @@ func (c *creator) publish(ctx context.Context) error {
 	}
 	wrote := false // what is not written as a whole is not put
 	err = c.repo.Put(ctx, backupsPrefix+c.d.name, func(w io.Writer) error {
-		err := writeSealed(w, c.opts.Sealer, content)
+		err := writeSealed(w, c.opts.Sealer, func(w io.Writer) error {
+			_, err := w.Write(content)
+			return err
+		})
 		wrote = err == nil
 		return err
 	})

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"path"
+	"slices"
 	"strings"
 
 	"github.com/cespare/xxhash/v2"
@@ -23,6 +25,19 @@ type description struct {
 	createdMillis int64
 	added         int64   // bytes of files that the repository did not have before
 	entries       []entry // by path
+	origins       []origin
+}
+
+// descriptionVersion is that of descriptions with origins. Others are of formatVersion.
+const descriptionVersion = 2
+
+// origin says where the log of a store goes on behind a backup of it.
+type origin struct {
+	within  string // the directory of the store; "" is that of the backup
+	store   [16]byte
+	segment uint64 // at most the first one with a record that the backup lacks
+	changes uint64 // how many changes were made beside the log before
+	micros  int64  // the backup has nothing that was committed later
 }
 
 func (d *description) info() Info {
@@ -35,7 +50,11 @@ func (d *description) info() Info {
 
 // encode returns the bytes of a description. It fails if they are more than a reader takes.
 func (d *description) encode() ([]byte, error) {
-	b := binary.LittleEndian.AppendUint32([]byte(descriptionMagic), formatVersion)
+	version := uint32(formatVersion)
+	if len(d.origins) > 0 {
+		version = descriptionVersion
+	}
+	b := binary.LittleEndian.AppendUint32([]byte(descriptionMagic), version)
 	b = appendString(b, d.name)
 	b = binary.AppendVarint(b, d.createdMillis)
 	b = binary.AppendUvarint(b, uint64(d.added))
@@ -48,6 +67,14 @@ func (d *description) encode() ([]byte, error) {
 		b = binary.AppendUvarint(b, uint64(e.size))
 		b = binary.LittleEndian.AppendUint64(b, e.sum)
 		b = append(b, e.suffix[:]...)
+	}
+	if len(d.origins) > 0 {
+		b = binary.AppendUvarint(b, uint64(len(d.origins)))
+	}
+	for _, o := range d.origins {
+		b = append(appendString(b, o.within), o.store[:]...)
+		b = binary.AppendUvarint(binary.AppendUvarint(b, o.segment), o.changes)
+		b = binary.AppendVarint(b, o.micros)
 	}
 	b = binary.LittleEndian.AppendUint64(b, xxhash.Sum64(b))
 	if len(b) > maxText {
@@ -67,12 +94,13 @@ func decodeDescription(b []byte) (*description, error) {
 	if len(b) < magic+4+sum || string(b[:magic]) != descriptionMagic {
 		return nil, fmt.Errorf("%w: it does not begin with %q", ErrDamaged, descriptionMagic)
 	}
-	if v := binary.LittleEndian.Uint32(b[magic:]); v > formatVersion {
-		return nil, newer("it", int(v))
-	}
 	body := b[:len(b)-sum]
-	if binary.LittleEndian.Uint64(b[len(body):]) != xxhash.Sum64(body) {
+	if binary.LittleEndian.Uint64(b[len(body):]) != xxhash.Sum64(body) { // of every version
 		return nil, fmt.Errorf("%w: it does not fit its checksum", ErrDamaged)
+	}
+	version := binary.LittleEndian.Uint32(b[magic:])
+	if version > descriptionVersion {
+		return nil, newer("it", int(version), descriptionVersion)
 	}
 	r := fields{b: body[magic+4:]}
 	d := &description{name: r.text(), createdMillis: r.signed(), added: r.size()}
@@ -101,10 +129,31 @@ func decodeDescription(b []byte) (*description, error) {
 		}
 		d.entries = append(d.entries, e)
 	}
+	if version == descriptionVersion {
+		if err := d.readOrigins(&r); err != nil {
+			return nil, err
+		}
+	}
 	if len(r.b) > 0 {
 		return nil, fmt.Errorf("%w: %d bytes behind its last file", ErrDamaged, len(r.b))
 	}
 	return d, d.check()
+}
+
+// readOrigins reads at least one origin, each of which is of a store that the description has.
+func (d *description) readOrigins(r *fields) error {
+	count := r.size()
+	for i := int64(0); i < count && !r.bad; i++ {
+		o := origin{within: r.text(), store: [16]byte(r.bytes(16)), segment: number(r, binary.Uvarint), changes: number(r, binary.Uvarint), micros: r.signed()}
+		if !slices.ContainsFunc(d.entries, func(e entry) bool { return e.path == path.Join(o.within, manifest.CurrentName) }) {
+			r.bad = true
+		}
+		d.origins = append(d.origins, o)
+	}
+	if r.bad || count == 0 {
+		return fmt.Errorf("%w: of its %d stores with a log", ErrDamaged, count)
+	}
+	return nil
 }
 
 // check refuses an entry whose kind is not that of its name.

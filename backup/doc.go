@@ -12,6 +12,9 @@
 //	verify.go       reads everything and compares checksums
 //	prune.go        deletes backups, and then objects that no backup refers to
 //	restore.go      makes a directory of a backup
+//	log.go          a part of the log of a store, as the repository keeps it
+//	ship.go         puts what a store keeps of its log
+//	moment.go       restores to a moment: which parts of logs it takes, and what makes it impossible
 //
 // docs/backup.md says how it is used, and docs/format-backup.md what every byte means.
 //
@@ -21,6 +24,13 @@
 // manifest has of the file give the name of its object, so a create knows before it reads a file whether the repository
 // has it. It reads no earlier backup for that. So a create that was killed goes on with the objects that are there, and
 // a create that only knows the recipients of an encrypted repository is incremental, too.
+//
+// # Parts of logs
+//
+// The name of a part says which segments it has, and up to which time its store's log is complete with it. It is put as
+// a whole, and the store gives its segments up only after that. So a ship that is killed leaves nothing that misleads,
+// and two of them put parts that overlap, of which any counts. A prune deletes parts that lie before the logs of all
+// backups of their store. A backup that is made meanwhile, of the same store, needs only later ones.
 //
 // # Create beside prune
 //

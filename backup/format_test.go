@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/flagstone-db/flagstone"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
@@ -63,6 +64,22 @@ func TestTheFormatDocumentShowsWhatIsWritten(t *testing.T) {
 	})
 	if err != nil || !bytes.Equal(object.Bytes(), exampleBytes(t, "object")) {
 		t.Errorf("object: % x, %v", object.Bytes(), err)
+	}
+	part := &logPart{store: storeName([16]byte([]byte("sixteen letters."))), from: 7, until: 8, changes: 1, micros: 1_795_729_822_123_000}
+	var log bytes.Buffer
+	err = writeLog(&log, nil, part, []flagstone.LogNote{{Number: 1, Micros: 1_795_729_800_000_000, What: "a load"}}, func(put func(uint64, []byte) error) error {
+		return put(300, []byte("batch"))
+	})
+	if err != nil || !bytes.Equal(log.Bytes(), exampleBytes(t, "log")) {
+		t.Errorf("log %s: % x, %v", part.name(), log.Bytes(), err)
+	}
+	d.origins = []origin{{store: [16]byte([]byte("sixteen letters.")), segment: 7, changes: 1, micros: 1_795_729_822_123_999}}
+	got, err = d.encode()
+	if plain := exampleBytes(t, "description"); err != nil || !bytes.Equal(got[12:len(got)-8], append(plain[12:len(plain)-8:len(plain)-8], exampleBytes(t, "origins")...)) || got[8] != descriptionVersion {
+		t.Errorf("description with origins: % x, %v", got, err)
+	}
+	if read, err := decodeDescription(got); err != nil || len(read.origins) != 1 || read.origins[0] != d.origins[0] {
+		t.Errorf("it reads as %+v, %v", read, err)
 	}
 	if name := example(t, "name"); fmt.Sprintln(current.object()) != name {
 		t.Errorf("name: %s", current.object())

@@ -233,7 +233,7 @@ func (r *rig) tidy(a *Archive) {
 	r.t.Helper()
 	backups, err := a.Names(r.ctx)
 	r.ok(err)
-	used, err := a.used(r.ctx, backups)
+	used, _, err := a.used(r.ctx, backups)
 	r.ok(err)
 	r.ok(a.repo.List(r.ctx, "", func(name string, _ int64) error {
 		if name != markerName && !used[name] && !strings.HasPrefix(name, backupsPrefix) && !strings.HasPrefix(name, abandonedPrefix) {

@@ -47,15 +47,16 @@ func TestDescriptionsThatLieAreRefused(t *testing.T) {
 		t.Fatalf("%+v, %v", d, err)
 	}
 	lies := map[string]func(d *description){
-		"no store":         func(d *description) { d.entries = d.entries[1:] },
-		"nothing":          func(d *description) { d.entries = nil },
-		"twice":            func(d *description) { d.entries[1] = d.entries[0] },
-		"order":            func(d *description) { d.entries[0], d.entries[1] = d.entries[1], d.entries[0] },
-		"kind of another":  func(d *description) { d.entries[3].kind = otherFile },
-		"unknown kind":     func(d *description) { d.entries[0].kind = 9 },
-		"sum of sizes":     func(d *description) { d.entries[0].size, d.entries[1].size = math.MaxInt64, 1 },
-		"size below zero":  func(d *description) { d.entries[5].size = -1 },
-		"added below zero": func(d *description) { d.added = -1 },
+		"no store":          func(d *description) { d.entries = d.entries[1:] },
+		"nothing":           func(d *description) { d.entries = nil },
+		"twice":             func(d *description) { d.entries[1] = d.entries[0] },
+		"order":             func(d *description) { d.entries[0], d.entries[1] = d.entries[1], d.entries[0] },
+		"kind of another":   func(d *description) { d.entries[3].kind = otherFile },
+		"unknown kind":      func(d *description) { d.entries[0].kind = 9 },
+		"sum of sizes":      func(d *description) { d.entries[0].size, d.entries[1].size = math.MaxInt64, 1 },
+		"size below zero":   func(d *description) { d.entries[5].size = -1 },
+		"a log of no store": func(d *description) { d.origins = []origin{{within: "other", segment: 1}} },
+		"added below zero":  func(d *description) { d.added = -1 },
 	}
 	for _, p := range []string{
 		"../CURRENT", "/etc/passwd", "..", ".", "", "a/../CURRENT", "capacity/../CURRENT", "capacity/instances", "admin", "LOCK", "wal/000001.log",
@@ -93,7 +94,7 @@ func TestDescriptionsThatLieAreRefused(t *testing.T) {
 		t.Errorf("2^62 files: %v", err)
 	}
 	next := slices.Clone(good)
-	next[8]++
+	next[8] = descriptionVersion + 1
 	if _, err := decodeDescription(reseal(next)); err == nil || errors.Is(err, ErrDamaged) {
 		t.Errorf("a newer version: %v", err)
 	}

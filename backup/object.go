@@ -18,43 +18,34 @@ const (
 )
 
 // writeObject writes a file as an object: a header, what copy writes, a checksum. copy must write f.size bytes.
-func writeObject(w io.Writer, sealer Sealer, f *file, copy func(io.Writer) error) (err error) {
-	if sealer != nil {
-		sealed, err := sealer.Seal(w)
-		if err != nil {
+func writeObject(w io.Writer, sealer Sealer, f *file, copy func(io.Writer) error) error {
+	return writeSealed(w, sealer, func(w io.Writer) error {
+		sum := xxhash.New()
+		summed := io.MultiWriter(w, sum)
+		if _, err := summed.Write(header(f)); err != nil {
 			return err
 		}
-		if err := writeObject(sealed, nil, f, copy); err != nil {
-			return err // what is not closed is not whole
+		if err := copy(summed); err != nil {
+			return err
 		}
-		return sealed.Close()
-	}
-	sum := xxhash.New()
-	summed := io.MultiWriter(w, sum)
-	if _, err := summed.Write(header(f)); err != nil {
+		_, err := w.Write(binary.LittleEndian.AppendUint64(nil, sum.Sum64()))
 		return err
-	}
-	if err := copy(summed); err != nil {
-		return err
-	}
-	_, err = w.Write(binary.LittleEndian.AppendUint64(nil, sum.Sum64()))
-	return err
+	})
 }
 
-// writeSealed writes content, which sealer encrypts if it is not nil.
-func writeSealed(w io.Writer, sealer Sealer, content []byte) error {
+// writeSealed writes what write writes, which sealer encrypts if it is not nil.
+func writeSealed(w io.Writer, sealer Sealer, write func(io.Writer) error) error {
 	if sealer == nil {
-		_, err := w.Write(content)
-		return err
+		return write(w)
 	}
 	sealed, err := sealer.Seal(w)
 	if err == nil {
-		_, err = sealed.Write(content)
+		err = write(sealed)
 	}
-	if err == nil {
-		err = sealed.Close()
+	if err != nil {
+		return err // what is not closed is not whole
 	}
-	return err
+	return sealed.Close()
 }
 
 // header returns the header of a file's object.
@@ -72,7 +63,15 @@ func header(f *file) []byte {
 // ErrDamaged or ErrIdentity; all errors name the object, but for those of w. What w has got is good only if there is
 // no error.
 func readObject(ctx context.Context, repo Repository, unsealer Unsealer, e *entry, w io.Writer) error {
-	name := e.object()
+	return withObject(ctx, repo, unsealer, e.object(), func(plain io.Reader) error {
+		r := &objectReader{r: plain, ctx: ctx, sum: xxhash.New()}
+		return r.copy(w, &e.file)
+	})
+}
+
+// withObject calls read with what an object holds, decrypted. Errors name the object. That of a missing one matches
+// ErrDamaged.
+func withObject(ctx context.Context, repo Repository, unsealer Unsealer, name string, read func(io.Reader) error) error {
 	object, err := repo.Get(ctx, name)
 	if isMissing(err) {
 		return fmt.Errorf("%w: object %s is missing: %w", ErrDamaged, name, err)
@@ -81,11 +80,11 @@ func readObject(ctx context.Context, repo Repository, unsealer Unsealer, e *entr
 		return fmt.Errorf("object %s: %w", name, err)
 	}
 	defer object.Close()
-	r := &objectReader{ctx: ctx, sum: xxhash.New()}
-	if r.r, err = unseal(object, unsealer); err != nil {
-		return fmt.Errorf("object %s: %w", name, err)
+	plain, err := unseal(object, unsealer)
+	if err == nil {
+		err = read(plain)
 	}
-	if err := r.copy(w, &e.file); err != nil {
+	if err != nil {
 		return fmt.Errorf("object %s: %w", name, err)
 	}
 	return nil
@@ -199,7 +198,7 @@ func checkHeader(head []byte, f *file) error {
 		return fmt.Errorf("%w: its header does not fit its checksum", ErrDamaged)
 	}
 	if v := binary.LittleEndian.Uint32(head[8:]); v > formatVersion {
-		return newer("it", int(v))
+		return newer("it", int(v), formatVersion)
 	}
 	if string(head) != string(header(f)) {
 		return fmt.Errorf("%w: it is that of another file", ErrDamaged)

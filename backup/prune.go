@@ -86,7 +86,7 @@ func (a *Archive) Prune(ctx context.Context, opts PruneOptions) (report PruneRep
 	finished := slices.DeleteFunc(slices.Clone(all), func(name string) bool { return begun[name] })
 	drop := opts.choose(finished, opts.Clock.NowMillis())
 	p.kept = slices.DeleteFunc(all, func(name string) bool { return slices.Contains(drop, name) })
-	if p.used, err = a.used(ctx, p.kept); err != nil {
+	if p.used, p.oldest, err = a.used(ctx, p.kept); err != nil {
 		return report, err
 	}
 	for _, name := range drop {
@@ -135,29 +135,36 @@ func (o *PruneOptions) choose(names []string, nowMillis int64) (drop []string) {
 	return drop
 }
 
-// used returns the names of all objects to which backups refer.
-func (a *Archive) used(ctx context.Context, backups []string) (map[string]bool, error) {
-	used := map[string]bool{}
+// used returns the names of all objects to which backups refer, and the first segment that they need of the logs of
+// stores.
+func (a *Archive) used(ctx context.Context, backups []string) (used map[string]bool, oldest map[string]uint64, err error) {
+	used, oldest = map[string]bool{}, map[string]uint64{}
 	for _, name := range backups {
 		d, err := a.description(ctx, name)
 		if isMissing(err) { // another prune has deleted it, unless the repository is wrong
 			there, failed := exists(ctx, a.repo, backupsPrefix+name)
 			if failed != nil {
-				return nil, failed
+				return nil, nil, failed
 			}
 			if there {
-				return nil, fmt.Errorf("the repository lists %s%s, and gives it to no read: %s", backupsPrefix, name, err)
+				return nil, nil, fmt.Errorf("the repository lists %s%s, and gives it to no read: %s", backupsPrefix, name, err)
 			}
 			continue
 		}
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		for i := range d.entries {
 			used[d.entries[i].object()] = true
 		}
+		for _, o := range d.origins {
+			store := storeName(o.store)
+			if n, has := oldest[store]; !has || o.segment < n {
+				oldest[store] = o.segment
+			}
+		}
 	}
-	return used, nil
+	return used, oldest, nil
 }
 
 // pruner deletes objects.
@@ -166,6 +173,7 @@ type pruner struct {
 	opts   PruneOptions
 	kept   []string
 	used   map[string]bool
+	oldest map[string]uint64
 	report *PruneReport
 }
 
@@ -195,7 +203,7 @@ func (p *pruner) objects(ctx context.Context, plans []string) error {
 		p.report.Objects++
 		p.report.Bytes += sizes[i]
 	}
-	if err := p.removePartials(ctx); err != nil {
+	if err := errors.Join(p.removePartials(ctx), p.pruneLogs(ctx)); err != nil {
 		return err
 	}
 	if err := p.repo.Delete(ctx, own); err != nil || len(plan) == maxPlan {

@@ -25,18 +25,36 @@ func (a *Archive) Restore(ctx context.Context, backup string, fsys vfs.FS, dir s
 	if err != nil {
 		return err
 	}
+	return a.restore(ctx, d, nil, 0, fsys, dir, progress)
+}
+
+// restore restores a backup, and then brings stores of it to a moment.
+func (a *Archive) restore(ctx context.Context, d *description, stores []storePlan, micros int64, fsys vfs.FS, dir string, progress func(Progress)) error {
 	fsys = orMachine(fsys)
+	done := Progress{AllFiles: len(d.entries), AllBytes: d.info().Bytes}
+	for _, s := range stores {
+		done.AllFiles += len(s.parts)
+		for _, part := range s.parts {
+			done.AllBytes += part.size
+		}
+	}
 	// The file CURRENT makes a directory a store: those come last, and that of the directory itself after all others.
 	entries := d.entries
 	slices.SortStableFunc(entries, func(a, b entry) int { return cmp.Compare(a.last(), b.last()) })
 	return vfs.BuildDir(fsys, dir, func(partial string) error {
-		r := restorer{a, backup, fsys, partial, Progress{AllFiles: len(entries), AllBytes: d.info().Bytes}, progress}
+		r := restorer{a, d.name, fsys, partial, done, progress}
 		for i := range entries {
 			if err := r.file(ctx, &entries[i]); err != nil {
 				return err
 			}
 		}
-		return r.check(entries)
+		err := r.check(entries)
+		for i := range stores {
+			if err == nil {
+				err = r.replay(ctx, &stores[i], micros)
+			}
+		}
+		return err
 	})
 }
 
@@ -100,7 +118,7 @@ func (r *restorer) check(entries []entry) error {
 		if !isStore {
 			continue
 		}
-		if _, err := listStore(r.fs, r.dir, path.Clean(within)); err != nil {
+		if _, _, err := listStore(r.fs, r.dir, path.Clean(within)); err != nil {
 			return fmt.Errorf("%w: backup %s: %w", ErrDamaged, r.backup, err)
 		}
 	}

@@ -107,14 +107,13 @@ func isWord(name string) bool {
 }
 
 // listSource lists the files of a checkpoint of a store, of those in directories of it, and the files beside, by path.
-func listSource(fsys vfs.FS, dir string, beside []string) ([]entry, error) {
+func listSource(fsys vfs.FS, dir string, beside []string) (entries []entry, origins []origin, err error) {
 	list, err := fsys.List(dir)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	entries, err := listStore(fsys, dir, "")
-	if err != nil {
-		return nil, err
+	if entries, origins, err = listStore(fsys, dir, ""); err != nil {
+		return nil, nil, err
 	}
 	if slices.Contains(list, registryFile) {
 		beside = append(slices.Clone(beside), filepath.Join(dir, registryFile))
@@ -125,7 +124,7 @@ func listSource(fsys vfs.FS, dir string, beside []string) ([]entry, error) {
 			err = e.check()
 		}
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		entries = append(entries, e)
 	}
@@ -133,34 +132,36 @@ func listSource(fsys vfs.FS, dir string, beside []string) ([]entry, error) {
 		if _, err := fsys.Stat(filepath.Join(dir, name, manifest.CurrentName)); err != nil || !isWord(name) {
 			continue
 		}
-		inner, err := listStore(fsys, dir, name)
+		inner, its, err := listStore(fsys, dir, name)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		entries = append(entries, inner...)
+		entries, origins = append(entries, inner...), append(origins, its...)
 	}
 	slices.SortFunc(entries, func(a, b entry) int { return strings.Compare(a.path, b.path) })
-	return entries, nil
+	return entries, origins, nil
 }
 
-// listStore lists the files of the store in a directory within dir.
-func listStore(fsys vfs.FS, dir, within string) ([]entry, error) {
+// listStore lists the files of the store in a directory within dir, and where its log goes on, if it was kept.
+func listStore(fsys vfs.FS, dir, within string) (entries []entry, origins []origin, err error) {
 	at := filepath.Join(dir, within)
 	state, report, err := manifest.Load(fsys, at)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrSource, err)
+		return nil, nil, fmt.Errorf("%w: %w", ErrSource, err)
 	}
 	if state.NewestLog != (manifest.LogEnd{}) {
-		return nil, fmt.Errorf("%w: the store in %s has a log; make a checkpoint of it", ErrSource, at)
+		return nil, nil, fmt.Errorf("%w: the store in %s has a log; make a checkpoint of it", ErrSource, at)
 	}
 	inventory, err := manifest.TakeInventory(fsys, at, state)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if len(inventory.Missing) > 0 {
-		return nil, fmt.Errorf("%w: %s is missing", ErrSource, filepath.Join(at, inventory.Missing[0]))
+		return nil, nil, fmt.Errorf("%w: %s is missing", ErrSource, filepath.Join(at, inventory.Missing[0]))
 	}
-	var entries []entry
+	if o := state.Origin; o.Segment != 0 {
+		origins = []origin{{within, o.StoreID, o.Segment, o.Changes, max(state.IssuedMillis, 0)*1000 + 999}}
+	}
 	add := func(name string, f file, value valuefile.Info) {
 		entries = append(entries, entry{path: path.Join(within, filepath.ToSlash(name)), file: f, source: &source{filepath.Join(at, name), value}})
 	}
@@ -182,11 +183,11 @@ func listStore(fsys vfs.FS, dir, within string) ([]entry, error) {
 	for _, name := range []string{filepath.Base(report.Name), manifest.CurrentName} {
 		e, err := otherEntry(fsys, filepath.Join(at, name), path.Join(within, name))
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		entries = append(entries, e)
 	}
-	return entries, nil
+	return entries, origins, nil
 }
 
 // otherEntry describes a file that is made anew for each checkpoint.

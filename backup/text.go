@@ -34,7 +34,7 @@ func getText(ctx context.Context, repo Repository, name, kind string) (string, e
 		return "", fmt.Errorf("%w: %s does not begin with %q, a version and a checksum", ErrDamaged, name, kind)
 	}
 	if version > textVersion {
-		return "", newer(name, version)
+		return "", newer(name, version, textVersion)
 	}
 	if line != fmt.Sprintf("%s %d %016x", kind, textVersion, sum) || xxhash.Sum64String(text) != sum {
 		return "", fmt.Errorf("%w: %s does not fit its checksum", ErrDamaged, name)
@@ -66,6 +66,6 @@ func getAll(ctx context.Context, repo Repository, name string, unsealer Unsealer
 	return content, nil
 }
 
-func newer(name string, version int) error {
-	return fmt.Errorf("%s has version %d, this program reads up to 1", name, version)
+func newer(name string, version, known int) error {
+	return fmt.Errorf("%s has version %d, this program reads up to %d", name, version, known)
 }

@@ -21,7 +21,7 @@ type VerifyReport struct {
 // maxHurt is how many backups and files a problem names.
 const maxHurt = 10
 
-// Verify reads all that backups need and compares it with its checksums. An error says that the repository cannot
+// Verify reads all that backups need, but for logs, and compares it with its checksums. An error says that the repository cannot
 // be read, or that ctx has ended; the report has the damage. Backups that are pruned meanwhile are left out. The
 // memory that it takes grows with the number of objects, by some 300 bytes for each.
 func (a *Archive) Verify(ctx context.Context, backups []string, progress func(Progress)) (report VerifyReport, err error) {

@@ -27,6 +27,10 @@ func (s *State) Apply(e *Edit) (*State, error) {
 	each(a, e.Watermarks, a.raiseWatermark)
 	each(a, e.PastLimits, a.addPastLimit)
 	each(a, e.Ended, a.endLog)
+	if a.err == nil {
+		a.keep(e.Keep)
+		a.note(e)
+	}
 	return a.finish()
 }
 

@@ -50,6 +50,8 @@ type Edit struct {
 	// External raises what a store with an external log knows of it; nil leaves it. Other stores refuse
 	// it.
 	External *External
+	// Keep changes which part of the log is kept; nil leaves it.
+	Keep *LogKeeping
 }
 
 // Alteration replaces the options and the annotations of a table.

@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 
@@ -60,6 +61,10 @@ func (e *Edit) fields(c *codec) {
 		c.service(&s.Service, &s.Reason)
 	})
 	list(c, 22, &e.Cuts, func(id *uint64) { c.numbers(id) })
+	c.field(ignorableBit+1, e.Keep != nil, func() {
+		k := made(c, &e.Keep)
+		c.numbers(&k.From, &k.Limit, &k.Noted)
+	})
 }
 
 // snapshot is a state without its StoreID, which is in the file's header.
@@ -104,6 +109,9 @@ func (s *snapshot) fields(c *codec) {
 	value(c, 10, &s.Clock, func() { c.clock(&s.Clock) })
 	c.newestLog(12, &s.NewestLog)
 	c.external(13, &s.External)
+	value(c, ignorableBit+1, &s.Origin, func() { c.origin(&s.Origin) })
+	c.field(ignorableBit+2, s.Kept.From != 0 || s.Kept.Changes != 0, func() { c.numbers(&s.Kept.From, &s.Kept.Limit, &s.Kept.Changes) })
+	messages(c, ignorableBit+3, "note", &s.Kept.Notes, (*LogNote).fields)
 }
 
 // assemble builds a state from what was decoded, as an edit would, and so checks it.
@@ -167,6 +175,23 @@ func (c *codec) newestLog(tag uint64, end *LogEnd) {
 	if known && end.Segment == 0 {
 		c.fail("field %d names no log segment", tag)
 	}
+}
+
+// origin is the id of the store in two halves, each a big-endian number, and the other fields.
+func (c *codec) origin(o *LogOrigin) {
+	high, low := binary.BigEndian.Uint64(o.StoreID[:]), binary.BigEndian.Uint64(o.StoreID[8:])
+	c.numbers(&high, &low, &o.Segment, &o.Changes)
+	if c.decoding {
+		binary.BigEndian.PutUint64(o.StoreID[:], high)
+		binary.BigEndian.PutUint64(o.StoreID[8:], low)
+	}
+}
+
+func (n *LogNote) fields(c *codec) {
+	c.uint(1, &n.Number)
+	c.int(2, &n.Micros)
+	text(c, 3, &n.What)
+	text(c, 4, &n.Edit)
 }
 
 func (c *codec) external(tag uint64, x **External) {

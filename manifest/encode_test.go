@@ -65,6 +65,9 @@ func drawEdit(t *rapid.T) *Edit {
 	some("watermarks", func() { e.SetWatermark(id(), rapid.Int64().Draw(t, "cutoff")) })
 	some("ended logs", func() { e.EndLog(id(), id()) })
 	some("clock", func() { e.Clock = new(drawClock(t)) })
+	some("keep", func() {
+		e.Keep = &LogKeeping{From: id(), Limit: rapid.Int64().Draw(t, "limit"), Noted: id()}
+	})
 	return e
 }
 
@@ -189,8 +192,8 @@ func TestEveryFieldIsEncoded(t *testing.T) {
 		v    any
 		want int
 	}{
-		{LogEnd{}, 4}, {LogPoint{}, 4}, {External{}, 2}, {Edit{}, 21}, {TrustedClock{}, 3}, {ChangeLog{}, 5}, {Shard{}, 5}, {Replacement{}, 4}, {ValueFile{}, 7}, {ValueUse{}, 3}, {Table{}, 11}, {PastLimit{}, 2}, {KeyColumn{}, 3}, {TableOptions{}, 3}, {Partition{}, 9}, {FileMeta{}, 19}, {SeqTime{}, 2},
-		{State{}, 12 + 3}, // three are indexes
+		{LogEnd{}, 4}, {LogPoint{}, 4}, {External{}, 2}, {Edit{}, 22}, {LogKeeping{}, 3}, {LogNote{}, 4}, {LogOrigin{}, 3}, {KeptLog{}, 4}, {TrustedClock{}, 3}, {ChangeLog{}, 5}, {Shard{}, 5}, {Replacement{}, 4}, {ValueFile{}, 7}, {ValueUse{}, 3}, {Table{}, 11}, {PastLimit{}, 2}, {KeyColumn{}, 3}, {TableOptions{}, 3}, {Partition{}, 9}, {FileMeta{}, 19}, {SeqTime{}, 2},
+		{State{}, 14 + 3}, // three are indexes
 	} {
 		if got := reflect.TypeOf(c.v).NumField(); got != c.want {
 			t.Errorf("%T has %d fields, the encoding and its tests know %d", c.v, got, c.want)

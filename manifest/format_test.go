@@ -112,6 +112,7 @@ func TestTheDocumentedExamplesAreTrue(t *testing.T) {
 	closed.NewestLog = LogEnd{Segment: 5, Offset: 3 * 4096, Records: 300, Chain: 0xFF}
 	checkExample(t, doc, "log begun", AppendEdit(nil, &begun))
 	checkExample(t, doc, "log closed", AppendEdit(nil, &closed))
+	checkExample(t, doc, "kept log", AppendEdit(nil, &Edit{Keep: &LogKeeping{From: 5, Limit: 1 << 20, Noted: 2}}))
 	external := Edit{External: &External{LogPoint: LogPoint{Index: 300, Seq: 900, Micros: 1_700_000_000_000_000, Fence: 7}, Highest: 310}}
 	checkExample(t, doc, "external", AppendEdit(nil, &external))
 	lineage := &ChangeLog{Of: 1, After: 100, Shards: Lineage{

@@ -50,6 +50,10 @@ type State struct {
 	NewestLog LogEnd
 	// External is set if the log of the store belongs to another program.
 	External *External
+	// Kept says what is kept of the log beyond that.
+	Kept KeptLog
+	// Origin is set in a checkpoint of a store that keeps its log.
+	Origin LogOrigin
 	// LastSeq is a floor for the last sequence number assigned: at least that of every file,
 	// flush and SeqTime.
 	LastSeq uint64

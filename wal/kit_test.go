@@ -317,47 +317,6 @@ func (w *Writer) rotating() *rotation {
 	return w.flying[0].rotation
 }
 
-// Rotate starts a new segment unless the current one has no records, and returns the number of
-// the current one once that is on the disk. All records appended before are then durable.
-func (w *Writer) Rotate() (uint64, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if err := w.readyToRotate(); err != nil {
-		return 0, err
-	}
-	if w.cur.head.Records == 0 {
-		return w.cur.number, nil
-	}
-	w.rotate()
-	number := w.cur.number
-	for w.onDisk.Load() < number && w.err == nil {
-		if err := w.awaitFlight(); err != nil {
-			return 0, err
-		}
-	}
-	return number, w.err
-}
-
-// readyToRotate returns when no group is in flight, and the file of the next segment is open if
-// the current one has records. Callers hold mu; it is released meanwhile.
-func (w *Writer) readyToRotate() (err error) {
-	w.waiting.Add(1)
-	defer w.waiting.Add(-1)
-	for err == nil {
-		err = w.usable()
-		switch {
-		case err != nil:
-		case len(w.flying) > 0 || w.opening:
-			err = w.awaitFlight()
-		case w.next == nil && w.cur.head.Records > 0:
-			err = w.openNext()
-		default:
-			return nil
-		}
-	}
-	return err
-}
-
 // Append is AppendNow, and makes the room that it does not find. It hands over what was left to
 // HandOver, unless Options.Gathered does.
 func (w *Writer) Append(stream uint32, position uint64, payload ...[]byte) (LSN, error) {

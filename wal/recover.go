@@ -51,6 +51,8 @@ type Options struct {
 	// number: this is how a lost file is noticed. No lock is held. An error fails the Writer,
 	// unless it says that there is no space: then Begun is called again later.
 	Begun func(segment uint64) error
+	// Keep, if not 0, is the first segment that is kept for its reader, see Writer.Keep.
+	Keep uint64
 	// Elapsed is a monotonic clock, for Writer.Waiting; it may be nil.
 	Elapsed func() time.Duration
 	// Logger may be nil.

@@ -37,7 +37,7 @@ func (w *Writer) rotate() {
 	w.putTrailer()
 	w.pad()
 	t := &rotation{old: old.file, trailer: w.buf, spare: w.next}
-	t.ended = sealedSegment{old.number, old.raw && sealed.Offset < w.opts.SegmentSize/2}
+	t.ended = sealedSegment{old.number, old.raw && sealed.Offset < w.opts.SegmentSize/2, old.size}
 	w.buf, w.next = w.takeBuffer(), nil
 	header := w.begin(t.spare, old.number, sealed)
 	w.cur.name = w.path(segmentName(w.cur.number))

@@ -17,6 +17,7 @@ import (
 type sealedSegment struct {
 	number uint64
 	raw    bool // most of the file was never written: not worth keeping as a spare
+	size   int64
 }
 
 // continueFrom makes the first segment of this writer current: header -> sync -> records carried
@@ -181,8 +182,8 @@ func (w *Writer) cutOff(number uint64, end int64) {
 }
 
 // Release gives up the segments below minSegment, which the caller has recorded durably as the
-// minSegment of its next Recover. Their files become spares or are deleted. An error leaves files
-// behind that the next NewWriter finds; the log itself is not affected.
+// minSegment of its next Recover. Their files become spares or are deleted, but for those that are kept. An error
+// leaves files behind that the next NewWriter finds; the log itself is not affected.
 func (w *Writer) Release(minSegment uint64) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -192,8 +193,9 @@ func (w *Writer) Release(minSegment uint64) error {
 	if newest := w.onDisk.Load(); minSegment > newest {
 		return fmt.Errorf("wal: release up to segment %d, the newest one is %d", minSegment, newest)
 	}
+	w.released = max(w.released, minSegment)
 	n := 0
-	for n < len(w.sealed) && w.sealed[n].number < minSegment {
+	for n < len(w.sealed) && w.sealed[n].number < min(w.released, w.keep) {
 		n++
 	}
 	if n == 0 {

@@ -25,7 +25,7 @@ func (w *Writer) path(name string) string { return filepath.Join(w.opts.Dir, nam
 func (w *Writer) newSpareName() string { return spareName(w.lastSpare.Add(1)) }
 
 // adoptSpares takes over the files that an earlier writer left: its spares, and segments below
-// minSegment. It removes a file instead if there are maxSpares already, or if the file
+// minSegment that are not kept. It removes a file instead if there are maxSpares already, or if the file
 //
 //   - shows the header of a segment that is not dead. Its content is the unfinished attempt
 //     to start that segment: frames in it would look valid if the same number were tried in it
@@ -33,7 +33,7 @@ func (w *Writer) newSpareName() string { return spareName(w.lastSpare.Add(1)) }
 //     atomic everywhere;
 //   - shows the same header as another file, for the latter reason;
 //   - does not have the size of a segment, or has a header of a newer format.
-func (w *Writer) adoptSpares(from RecoverResult) error {
+func (w *Writer) adoptSpares() error {
 	found, err := list(w.opts.FS, w.opts.Dir)
 	if err != nil {
 		return err
@@ -41,7 +41,7 @@ func (w *Writer) adoptSpares(from RecoverResult) error {
 	if n := len(found.spares); n > 0 {
 		w.lastSpare.Store(found.spares[n-1])
 	}
-	live := max(from.minSegment, 1)
+	live := w.oldestKept(found)
 	names := found.dead(live)
 	seen := map[uint64]bool{}
 	for _, name := range names {

@@ -3,11 +3,13 @@ package wal
 // Appending to the next group, and writing groups. sync.go decides which caller writes which.
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -71,6 +73,9 @@ type Writer struct {
 	next      *segmentFile // for the next segment; nil if not opened yet
 	device    device
 	sealed    []sealedSegment // ascending
+	released  uint64          // the segments below are not needed by the owner
+	keep      uint64          // see Keep
+	ending    uint64          // the segment that Rotate ends, which takes no more records
 	spares    []string        // file names
 	lastSpare atomic.Uint64   // number
 }
@@ -94,16 +99,13 @@ func NewWriter(opts Options, from RecoverResult) (*Writer, error) {
 	if from.positions == nil {
 		return nil, errors.New("wal: NewWriter needs the result of Recover")
 	}
-	w := &Writer{opts: opts, positions: maps.Clone(from.positions)}
+	w := &Writer{opts: opts, positions: maps.Clone(from.positions), released: max(from.minSegment, 1), keep: cmp.Or(opts.Keep, math.MaxUint64)}
 	w.device.elapsed = opts.Elapsed
-	for _, n := range from.segments {
-		w.sealed = append(w.sealed, sealedSegment{number: n})
-	}
 	w.changed.L = &w.mu
 	if err := vfs.MakeDir(opts.FS, filepath.Dir(opts.Dir), opts.Dir); err != nil {
 		return nil, err
 	}
-	if err := w.adoptSpares(from); err != nil {
+	if err := errors.Join(w.adoptSpares(), w.adoptSegments(from)); err != nil {
 		return nil, err
 	}
 	w.buf = w.newBuffer(minBuffer)
@@ -278,7 +280,12 @@ func (w *Writer) endOf(size int64) int64 {
 // fits reports whether the current segment takes size more bytes. An empty segment takes
 // anything. A segment whose file was not written before ends as soon as there is a file that was:
 // syncs in that are twice as fast.
+//
+// A segment that Rotate ends takes nothing: otherwise groups in flight might follow each other for ever.
 func (w *Writer) fits(size int64) bool {
+	if w.ending == w.cur.number && w.cur.head.Records > 0 {
+		return false
+	}
 	written := len(w.spares) > 0 || w.next != nil && !w.next.raw
 	if w.cur.raw && w.opts.Sync && written && w.cur.head.Records > 0 {
 		return false

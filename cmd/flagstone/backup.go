@@ -4,6 +4,7 @@ package main
 // are made of is in docs/format-backup.md.
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,6 +29,7 @@ import (
 type backupCommand struct {
 	Create   backupCreateCommand   `cmd:"" help:"Make a backup, also while a server runs."`
 	List     backupListCommand     `cmd:"" help:"List the backups of a repository."`
+	Log      backupLogCommand      `cmd:"" help:"Put what was written since, so that any moment can be restored."`
 	Verify   backupVerifyCommand   `cmd:"" help:"Read all that backups have and compare it with its checksums. Exits with 1 if anything is damaged."`
 	Prune    backupPruneCommand    `cmd:"" help:"Delete backups, and what no other backup needs."`
 	Rehearse backupRehearseCommand `cmd:"" help:"Restore a backup into a scratch folder, check it, count its rows, compare them if it has a digest, and delete it again."`
@@ -122,6 +124,7 @@ type backupCreateCommand struct {
 	quietly
 	Rate      size     `default:"${backupRate}" placeholder:"SIZE" help:"Bytes to read per second at most, ${default} if not given."`
 	Digest    bool     `help:"Read every row, too, and put counts and checksums of the tables into the backup, with which 'backup rehearse' compares what it restores."`
+	KeepLog   string   `placeholder:"SIZE" help:"From now on, the stores keep their logs for 'backup log', up to so many bytes each, as 1GiB. Without this flag, they go on as before; 0 ends it."`
 	Recipient []string `placeholder:"age1..." env:"FLAGSTONE_BACKUP_RECIPIENT" help:"Encrypt for this public key of age; may be given several times. All backups of a repository have the same recipients."`
 }
 
@@ -149,12 +152,21 @@ func (b *backupCreateCommand) Run(ctx context.Context, c *output) error {
 	if _, isFolder := repo.(*backup.Folder); isFolder && liesWithin(b.Repository, b.Dir) {
 		return misuse("the repository %s lies in the store's folder; give a folder elsewhere, best on another disk", b.Repository)
 	}
+	limit, keep, err := b.keepLog()
+	if err != nil {
+		return err
+	}
 	if b.Digest { // which takes long; without it, Create looks first
 		if err := backup.CheckMarker(ctx, repo, sealer); err != nil {
 			return err
 		}
 	}
 	err = b.with(ctx, toChange, func(home admin.Admin) (err error) {
+		if keep {
+			if err := home.KeepLogs(ctx, limit); err != nil {
+				return err
+			}
+		}
 		made, err := home.Checkpoint(ctx)
 		if err != nil {
 			return err
@@ -221,7 +233,7 @@ type backupListCommand struct {
 
 // Help is the long help of the command.
 func (backupListCommand) Help() string {
-	return `A backup whose description cannot be read has the error in its line, and the exit status is 1.`
+	return `A backup whose description cannot be read has the error in its line, and the exit status is 1. RESTORABLE FROM and UNTIL bound the moments that 'restore --at' restores with the backup and the log behind it.`
 }
 
 // Run prints the backups.
@@ -234,13 +246,18 @@ func (l *backupListCommand) Run(ctx context.Context, c *output) error {
 	if err != nil {
 		return err
 	}
+	moments, err := archive.Moments(ctx, names)
+	if err != nil {
+		return err
+	}
 	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
 	if !l.JSON {
-		fmt.Fprintln(w, "NAME\tBEGUN\tFILES\tBYTES\tNEW BYTES")
+		fmt.Fprintln(w, "NAME\tBEGUN\tFILES\tBYTES\tNEW BYTES\tRESTORABLE FROM\tUNTIL")
 	}
 	unreadable := 0
 	for _, name := range names {
 		info, err := archive.Info(ctx, name)
+		line := listed(info, moments[name])
 		switch {
 		case errors.Is(err, fs.ErrNotExist): // pruned meanwhile
 			err = nil
@@ -254,9 +271,10 @@ func (l *backupListCommand) Run(ctx context.Context, c *output) error {
 		case err != nil:
 			return errors.Join(w.Flush(), err)
 		case l.JSON:
-			err = c.jsonLine(info)
+			err = c.jsonLine(line)
 		default:
-			_, err = fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\n", info.Name, moment(info.CreatedMillis), info.Files, info.Bytes, info.AddedBytes)
+			_, err = fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%s\t%s\n", info.Name, moment(info.CreatedMillis), info.Files, info.Bytes, info.AddedBytes,
+				cmp.Or(line.RestorableFrom, "-"), cmp.Or(line.RestorableUntil, "-"))
 		}
 		if err != nil {
 			return err
@@ -281,7 +299,7 @@ type backupVerifyCommand struct {
 
 // Help is the long help of the command.
 func (backupVerifyCommand) Help() string {
-	return `Verifies one backup, or all if none is named. Each problem is one line on standard output.`
+	return `Verifies one backup, or all and the logs if none is named. Each problem is one line on standard output.`
 }
 
 // Run verifies backups.
@@ -300,6 +318,9 @@ func (v *backupVerifyCommand) Run(ctx context.Context, c *output) error {
 		return err
 	}
 	report, err := archive.Verify(ctx, names, v.progress(c, "verified"))
+	if err == nil && v.Backup == "" {
+		err = archive.VerifyLogs(ctx, &report)
+	}
 	if err != nil {
 		return err
 	}
@@ -354,6 +375,7 @@ type restoreCommand struct {
 	ofBackup
 	quietly
 	To string `required:"" placeholder:"DIR" type:"path" help:"Directory to make; it must be empty or not exist."`
+	At string `placeholder:"TIME" help:"The moment to restore, which is included, as 2026-11-27T10:00:00Z or 2026-11-27T10:00:00.123456Z: from the backup before it, and the log that 'backup log' has put."`
 }
 
 // Help is the long help of the command.
@@ -366,6 +388,13 @@ func (restoreCommand) Help() string {
 
 // Run restores a backup.
 func (r *restoreCommand) Run(ctx context.Context, c *output) error {
+	if r.At != "" {
+		name, err := r.restoreAt(ctx, r.progress(c, "restored"))
+		if err == nil {
+			fmt.Fprintf(c.out, "restored %s, from backup %s, to %s\n", r.At, name, r.To)
+		}
+		return err
+	}
 	name, err := r.restore(ctx, r.To, r.progress(c, "restored"))
 	if err == nil {
 		fmt.Fprintf(c.out, "restored %s to %s\n", name, r.To)

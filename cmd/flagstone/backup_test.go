@@ -241,6 +241,12 @@ func TestMistakesOfBackupCommandsAreRefused(t *testing.T) {
 		{"backup verify " + repo + " 1999", 1, "no such backup"},
 		{"backup verify " + repo + " 2", 1, "2 names"},
 		{"restore " + repo, 2, "--to"},
+		{"restore " + repo + " --at yesterday --to " + at + "/none", 2, "no time"},
+		{"restore " + repo + " 2 --at 2026-11-27T10:00:00Z --to " + at + "/none", 2, "leave"},
+		{"restore " + repo + " --at 2026-11-27T10:00:00Z --to " + at + "/none", 1, "no backup before it has kept its log; what can be: nothing"},
+		{"backup create " + repo + " --keep-log 1XB --dir " + dir, 2, "--keep-log"},
+		{"backup log " + repo + " --every -1m --dir " + dir, 2, "--every"},
+		{"backup log " + repo + " --dir " + dir, 1, "does not keep its log; 'flagstone backup create"},
 		{"restore " + repo + " --to " + dir, 1, "not empty"},
 		{"backup rehearse " + repo + " --scratch " + at + "/none", 1, "no such file"},
 	} {

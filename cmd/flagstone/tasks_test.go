@@ -47,6 +47,9 @@ var tasks = []task{
 	}},
 	{"draw the tree", []step{{"inspect tree orders", "LEVEL"}}},
 	{"back up, restore", []step{{"backup create STORE-backups", "are new"}}},
+	{"restore to a moment", []step{
+		{"backup create STORE-logged --keep-log 1GiB", "are new"}, {"backup log STORE-logged", "complete up to"},
+	}},
 	{"load generators", []step{{"bench c --rows 100 --duration 100ms --endpoint URL", "YCSB C"}}},
 }
 

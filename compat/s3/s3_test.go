@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/flagstone-db/flagstone/cmd/flagstone/bucket"
 )
@@ -157,6 +158,25 @@ func TestTheCommandsOfThePageDo(t *testing.T) {
 	}
 	if r, err := command.Run(env, "backup", "create", "s3://elsewhere", "--dir", dir); err != nil || r.Status != 1 || !strings.Contains(r.Stderr, "NoSuchBucket") {
 		t.Errorf("without a bucket: %+v, %v", r, err)
+	}
+}
+
+// TestAMomentIsRestored keeps a log in a bucket.
+func TestAMomentIsRestored(t *testing.T) {
+	env, at := newGateway(t).environment(), t.TempDir()
+	dir, restored := filepath.Join(at, "store"), filepath.Join(at, "restored")
+	fill(t, env, dir)
+	run(t, env, "backup", "create", "s3://backups/logged", "--keep-log", "1GiB", "--dir", dir)
+	run(t, env, "put", "t", "100", "-s", "c=before", "--dir", dir)
+	want, moment := scan(t, env, dir), time.Now().UTC().Format(time.RFC3339Nano)
+	run(t, env, "put", "t", "100", "-s", "c=after", "--dir", dir)
+	for range 4 { // those of an idle store replace each other
+		run(t, env, "backup", "log", "s3://backups/logged", "--dir", dir)
+	}
+	run(t, env, "backup", "verify", "s3://backups/logged")
+	run(t, env, "restore", "s3://backups/logged", "--at", moment, "--to", restored)
+	if got := scan(t, env, restored); got != want || !strings.Contains(got, "before") {
+		t.Errorf("restored are %d lines, want %d", strings.Count(got, "\n"), strings.Count(want, "\n"))
 	}
 }
 

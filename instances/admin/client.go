@@ -211,6 +211,23 @@ func (c *Client) Checkpoint(ctx context.Context) (*instances.Checkpoint, error) 
 	return made, nil
 }
 
+// KeepLogs is instances.Home.KeepLogs.
+func (c *Client) KeepLogs(ctx context.Context, limit int64) error {
+	return c.call(ctx, "PUT", "/log", url.Values{"limit": {strconv.FormatInt(limit, 10)}}, nil, nil)
+}
+
+// KeptLogs is instances.Home.KeptLogs.
+func (c *Client) KeptLogs(ctx context.Context) (list []instances.StoreLog, err error) {
+	err = c.call(ctx, "POST", "/log", nil, nil, &list)
+	return list, err
+}
+
+// LogShipped is instances.Home.LogShipped.
+func (c *Client) LogShipped(ctx context.Context, log instances.StoreLog) error {
+	log.Notes = nil
+	return c.call(ctx, "DELETE", "/log", nil, log, nil)
+}
+
 // call sends one request and decodes its answer; in and out may be nil.
 func (c *Client) call(ctx context.Context, method, path string, query url.Values, in, out any) error {
 	resp, err := c.send(ctx, method, path, query, in)

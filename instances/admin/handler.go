@@ -30,6 +30,9 @@
 //	GET    /streams?instance=I&table=T         the stream of a table, and its tunnels
 //	GET    /report?instance=I&table=T&rows=N   a report on its primary key
 //	POST   /checkpoint                         its directory, which goes when the client closes the connection
+//	PUT    /log?limit=N                        keeps the logs of the stores, up to N bytes of each; 0 ends that
+//	POST   /log                                what they keep, as a list of instances.StoreLog
+//	DELETE /log                                gives up what an instances.StoreLog names
 //
 // The pages of package console are below /console/. They need no token, and do most of these operations in a session.
 //
@@ -79,6 +82,9 @@ type Admin interface {
 	Merge(ctx context.Context, instance, table, at string) error
 	Streams(ctx context.Context, instance, table string) (*instances.Streams, error)
 	Checkpoint(ctx context.Context) (*instances.Checkpoint, error)
+	KeepLogs(ctx context.Context, limit int64) error
+	KeptLogs(ctx context.Context) ([]instances.StoreLog, error)
+	LogShipped(ctx context.Context, log instances.StoreLog) error
 	Close() error
 }
 
@@ -122,6 +128,7 @@ func newHandler(stopping context.Context, home Admin, feed *console.Feed, token 
 		answer(w, r, func(*http.Request) (any, error) { pages.End(); return nil, nil })
 	})
 	guarded.HandleFunc("POST /checkpoint", func(w http.ResponseWriter, r *http.Request) { holdCheckpoint(stopping, home, w, r) })
+	handleLogs(guarded, home)
 	want := []byte("Bearer " + token)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, console.Prefix) {
@@ -162,6 +169,32 @@ func holdCheckpoint(stopping context.Context, home Admin, w http.ResponseWriter,
 	case <-r.Context().Done():
 	case <-stopping.Done():
 	}
+}
+
+// handleLogs serves the logs of a home's stores.
+func handleLogs(mux *http.ServeMux, home Admin) {
+	mux.HandleFunc("PUT /log", func(w http.ResponseWriter, r *http.Request) {
+		answer(w, r, func(r *http.Request) (any, error) {
+			limit, err := strconv.ParseInt(r.URL.Query().Get("limit"), 10, 64)
+			if err != nil {
+				return nil, errors.Join(instances.ErrInvalid, err)
+			}
+			return nil, home.KeepLogs(r.Context(), limit)
+		})
+	})
+	mux.HandleFunc("POST /log", func(w http.ResponseWriter, r *http.Request) {
+		answer(w, r, func(r *http.Request) (any, error) { return home.KeptLogs(r.Context()) })
+	})
+	mux.HandleFunc("DELETE /log", func(w http.ResponseWriter, r *http.Request) {
+		r.Body = http.MaxBytesReader(w, r.Body, 64<<10)
+		answer(w, r, func(r *http.Request) (any, error) {
+			var log instances.StoreLog
+			if err := decode(r, &log); err != nil {
+				return nil, err
+			}
+			return nil, home.LogShipped(r.Context(), log)
+		})
+	})
 }
 
 // newMux serves a home, to everybody.

@@ -150,6 +150,7 @@ func (v *salvager) unnamed() error {
 func (v *salvager) finish() error {
 	state := *v.State
 	state.MinLog, state.NewestLog, state.NextFile = 1, manifest.LogEnd{}, v.next
+	state.Kept, state.Origin = manifest.KeptLog{}, manifest.LogOrigin{}
 	rand.Read(state.StoreID[:])
 	if v.State.External == nil {
 		var err error

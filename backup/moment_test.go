@@ -1,0 +1,325 @@
+package backup
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/flagstone-db/flagstone"
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// logged is a rig whose store keeps its log, by the clock of the rig, with what it held at moments.
+type logged struct {
+	*rig
+	moments []loggedMoment
+	until   int64 // the log was shipped up to here
+}
+
+type loggedMoment struct {
+	micros int64
+	model  content
+}
+
+func newLogged(t *testing.T, seed uint64, sealer *testCipher) *logged {
+	t.Helper()
+	r := &logged{rig: newRig(t, seed, sealer)}
+	r.clock.SetWall(time.Now().Add(time.Hour).UnixMilli()) // the store was opened by another clock, and does not go back
+	r.reopen()
+	r.ok(r.store.KeepLog(r.ctx, 1<<30))
+	return r
+}
+
+func (r *logged) reopen() {
+	r.t.Helper()
+	r.ok(r.store.Close())
+	opts := flagstone.Options{MemtableSize: 64 << 10, WALSegmentSize: 64 << 10}
+	opts.Seams.FS, opts.Seams.Clock = r.fs, r.clock
+	var err error
+	r.store, err = flagstone.Open("/store", opts)
+	r.ok(err)
+	r.table, err = r.store.Table("t")
+	r.ok(err)
+}
+
+// written writes at a time of its own.
+func (r *logged) written(n int) {
+	r.clock.Advance(2 * time.Millisecond)
+	r.write(n)
+	r.moments = append(r.moments, loggedMoment{r.clock.NowMicros(), r.model.clone()})
+	r.clock.Advance(2 * time.Millisecond)
+}
+
+// ship does what 'flagstone backup log' does.
+func (r *logged) ship(repo Repository) error {
+	r.t.Helper()
+	kept, err := r.store.KeptLog(r.ctx)
+	r.ok(err)
+	opts := r.options()
+	if _, err := Ship(r.ctx, repo, r.fs, "/store", kept, opts); err != nil {
+		return err
+	}
+	r.until = kept.Micros
+	if r.rand.IntN(4) > 0 { // else it was killed here
+		r.ok(r.store.LogShipped(r.ctx, kept))
+	}
+	return nil
+}
+
+// restoreAt restores a moment and returns what the store held.
+func (r *logged) restoreAt(micros int64) (content, error) {
+	r.t.Helper()
+	r.made++
+	dir := fmt.Sprintf("/moment%d", r.made)
+	if _, err := r.archive().RestoreAt(r.ctx, micros, r.fs, dir, nil); err != nil {
+		if _, there := r.fs.Stat(dir); there == nil {
+			r.t.Errorf("%s is there after an error", dir)
+		}
+		return nil, err
+	}
+	store := r.open(dir, true)
+	defer func() { r.ok(store.Close()) }()
+	return r.rows(store), nil
+}
+
+// dying is a repository whose process dies in the middle of a Put.
+type dying struct {
+	Repository
+	left *int
+}
+
+var errDied = errors.New("died")
+
+func (d dying) Put(ctx context.Context, name string, write func(io.Writer) error) error {
+	return d.Repository.Put(ctx, name, func(w io.Writer) error {
+		if *d.left--; *d.left < 0 {
+			return errDied
+		}
+		return write(w)
+	})
+}
+
+// parts lists the parts of logs in the repository.
+func (r *logged) parts() []logPart {
+	r.t.Helper()
+	all, err := logParts(r.ctx, r.repo(), "")
+	r.ok(err)
+	for _, parts := range all {
+		return parts
+	}
+	return nil
+}
+
+// TestRandomMomentsAreRestored compares restored moments with a model. In between the log is shipped, by processes
+// that die, backups are made and pruned, and the store is opened again.
+func TestRandomMomentsAreRestored(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	restored := 0
+	for i, sealer := range []*testCipher{nil, {key: 0x5a}} {
+		r := newLogged(t, seed+uint64(i), sealer)
+		r.backUp()
+		for range 120 {
+			switch r.rand.IntN(20) {
+			case 0, 1:
+				r.backUp()
+			case 2:
+				r.prune(r.archive(), 3)
+			case 3:
+				r.reopen()
+			case 4:
+				if err := r.ship(dying{r.repo(), new(0)}); !errors.Is(err, errDied) {
+					t.Fatalf("a ship that died: %v", err)
+				}
+			case 5, 6, 7, 8:
+				r.ok(r.ship(r.repo()))
+			default:
+				r.written(1 + r.rand.IntN(60))
+			}
+		}
+		r.written(60)
+		r.clock.Advance(time.Second)
+		r.ok(r.ship(r.repo()))
+		names := r.verify(r.archive())
+		var report VerifyReport
+		r.ok(r.archive().VerifyLogs(r.ctx, &report))
+		r.ok(errors.Join(report.Problems...))
+		first, err := r.archive().Moments(r.ctx, names)
+		r.ok(err)
+		for early := 0; restored < 50*(i+1); {
+			m := r.moments[r.rand.IntN(len(r.moments))]
+			if m.micros >= first[names[0]].From {
+				got, err := r.restoreAt(m.micros)
+				r.ok(err)
+				r.compare(FormatMicros(m.micros), got, m.model)
+				restored++
+			} else if early++; early < 10 {
+				if _, err := r.restoreAt(m.micros); !errors.Is(err, ErrMoment) {
+					t.Errorf("a moment before the first backup: %v", err)
+				}
+			}
+		}
+		if _, err := r.restoreAt(r.until + 1); !errors.Is(err, ErrMoment) || !strings.Contains(err.Error(), FormatMicros(r.until)) {
+			t.Errorf("a moment behind the end of the log, %s: %v", FormatMicros(r.until), err)
+		}
+	}
+}
+
+// TestEveryByteOfALogIsVerified flips bytes of a part; a verify names it, and a restore refuses it.
+func TestEveryByteOfALogIsVerified(t *testing.T) {
+	for _, sealer := range []*testCipher{nil, {key: 0x5a}} {
+		r := newLogged(t, 1, sealer)
+		r.backUp()
+		r.written(5)
+		r.ok(r.ship(r.repo()))
+		name := r.parts()[0].name()
+		content, err := getAll(r.ctx, r.repo(), name, nil)
+		r.ok(err)
+		put := func(content []byte) {
+			r.ok(r.repo().Put(r.ctx, name, func(w io.Writer) error {
+				_, err := w.Write(content)
+				return err
+			}))
+		}
+		check := func(what string) {
+			t.Helper()
+			var report VerifyReport
+			r.ok(r.archive().VerifyLogs(r.ctx, &report))
+			if len(report.Problems) != 1 || !strings.Contains(report.Problems[0].Error(), name) {
+				t.Fatalf("%s: problems %v", what, report.Problems)
+			}
+		}
+		for i := range content {
+			content[i] ^= 1
+			put(content)
+			check(fmt.Sprint("byte ", i))
+			content[i] ^= 1
+		}
+		for _, n := range []int{0, 1, 12, len(content) / 2, len(content) - 1} {
+			put(content[:n])
+			check(fmt.Sprint("cut to ", n))
+		}
+		put(append(content, 0))
+		check("one byte more")
+		if _, err := r.restoreAt(r.moments[0].micros); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), name) {
+			t.Errorf("restore of a damaged log: %v", err)
+		}
+		put(content)
+		got, err := r.restoreAt(r.moments[0].micros)
+		r.ok(err)
+		r.compare("put again", got, r.moments[0].model)
+	}
+}
+
+// TestALogWithAHoleIsRefused: moments before the hole can be restored, those behind it when another backup was made.
+func TestALogWithAHoleIsRefused(t *testing.T) {
+	r := newLogged(t, 1, nil)
+	r.backUp()
+	for range 3 {
+		r.written(50)
+		r.ok(r.ship(r.repo()))
+	}
+	kept, err := r.store.KeptLog(r.ctx)
+	r.ok(err)
+	r.ok(r.store.LogShipped(r.ctx, kept))
+	r.written(50)
+	kept, err = r.store.KeptLog(r.ctx) // lost
+	r.ok(err)
+	r.ok(r.store.LogShipped(r.ctx, kept))
+	r.written(50)
+	r.ok(r.ship(r.repo()))
+	_, err = r.restoreAt(r.moments[4].micros)
+	if want := fmt.Sprintf("segments %d to %d of the log are missing", kept.From, kept.Until-1); !errors.Is(err, ErrMoment) || !strings.Contains(err.Error(), want) {
+		t.Errorf("error %v, want %q", err, want)
+	}
+	r.backUp()
+	r.written(50)
+	r.ok(r.ship(r.repo()))
+	for i, lost := range map[int]bool{1: false, 2: false, 3: true, 4: true, 5: false} {
+		got, err := r.restoreAt(r.moments[i].micros)
+		if lost != errors.Is(err, ErrMoment) || !lost && err != nil {
+			t.Errorf("moment %d: %v", i, err)
+		} else if !lost {
+			r.compare(fmt.Sprint("moment ", i), got, r.moments[i].model)
+		}
+	}
+}
+
+// TestABulkLoadEndsWhatALogRestores, until the next backup. Tables that are made later are restored.
+func TestABulkLoadEndsWhatALogRestores(t *testing.T) {
+	r := newLogged(t, 1, nil)
+	r.backUp()
+	r.clock.Advance(time.Second)
+	other, err := r.store.CreateTable(r.ctx, flagstone.TableSpec{Name: "other", Key: []flagstone.KeyColumn{{Name: "k", Type: row.TypeString}}, Options: flagstone.TableOptions{MaxVersions: 1, TTLSeconds: flagstone.NeverExpires}})
+	r.ok(err)
+	r.written(10)
+	r.clock.Advance(time.Second)
+	w, err := other.BulkLoad(r.ctx, flagstone.BulkOptions{})
+	r.ok(err)
+	r.ok(w.Put(flagstone.Key("a"), flagstone.BulkCell{Column: "c", Version: 1, Value: row.Integer(1)}))
+	r.ok(w.Commit(r.ctx))
+	loaded := r.clock.NowMicros()
+	r.clock.Advance(time.Second)
+	r.written(10)
+	r.ok(r.ship(r.repo()))
+	for range 5 { // an idle store leaves two parts at most
+		r.clock.Advance(time.Second)
+		r.ok(r.ship(r.repo()))
+	}
+	if n := len(r.parts()); n > 6 {
+		t.Errorf("%d parts of a log that has one with records", n)
+	}
+	got, err := r.restoreAt(r.moments[0].micros)
+	r.ok(err)
+	r.compare("before the load", got, r.moments[0].model)
+	_, err = r.restoreAt(r.moments[1].micros)
+	if !errors.Is(err, ErrMoment) || !strings.Contains(err.Error(), "a bulk load into table other at "+FormatMicros(loaded)) {
+		t.Errorf("behind the load: %v", err)
+	}
+	r.backUp()
+	r.written(10)
+	r.ok(r.ship(r.repo()))
+	got, err = r.restoreAt(r.moments[2].micros)
+	r.ok(err)
+	r.compare("behind the next backup", got, r.moments[2].model)
+}
+
+// TestALogThatLiesTakesNoMemory: lengths are compared with what is there.
+func TestALogThatLiesTakesNoMemory(t *testing.T) {
+	r := newLogged(t, 1, nil)
+	p := &logPart{store: storeName([16]byte{1}), from: 1, until: 2}
+	header := logHeader(p, nil)
+	notes := append(header[:len(header)-9:len(header)-9], 0xff, 0xff, 3) // 65,535 of them
+	for name, content := range map[string][]byte{
+		"a record of 256 MiB":      append(header[:len(header):len(header)], 1, 0x80, 0x80, 0x80, 0x80, 1, 0),
+		"a record of 2^63":         append(header[:len(header):len(header)], 1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f),
+		"a number that never ends": append(header[:len(header):len(header)], bytes.Repeat([]byte{0xff}, 20)...),
+		"notes that are not there": notes,
+		"a note of 4 MiB":          append(notes[:len(notes):len(notes)], 1, 1, 0x80, 0x80, 0x80, 2),
+	} {
+		r.ok(r.repo().Put(r.ctx, p.name(), func(w io.Writer) error {
+			_, err := w.Write(content)
+			return err
+		}))
+		var err error
+		taken := testing.AllocsPerRun(1, func() {
+			_, err = readLog(r.ctx, r.repo(), nil, p, func(uint64, []byte) error { return nil })
+		})
+		if !errors.Is(err, ErrDamaged) || taken > 1000 {
+			t.Errorf("%s: %v, after %v allocations", name, err, taken)
+		}
+	}
+}
+
+func TestALogNeedsABackup(t *testing.T) {
+	r := newLogged(t, 1, nil)
+	if err := r.ship(r.repo()); !errors.Is(err, ErrNotRepository) {
+		t.Errorf("a log without a backup: %v", err)
+	}
+}

@@ -1,0 +1,119 @@
+package wal
+
+// Segments that the owner does not need any more, and keeps for their reader: another process, which copies them.
+
+import (
+	"cmp"
+	"slices"
+)
+
+// oldestKept returns the number of the first segment that is neither dead nor lost for its reader: from there on no
+// segment is missing.
+func (w *Writer) oldestKept(found listing) uint64 {
+	oldest := w.released
+	for oldest > w.keep && slices.Contains(found.segments, oldest-1) {
+		oldest--
+	}
+	return oldest
+}
+
+// adoptSegments takes over the segments of an earlier writer, those that are kept included. The dead ones have gone.
+func (w *Writer) adoptSegments(from RecoverResult) error {
+	found, err := list(w.opts.FS, w.opts.Dir)
+	if err != nil {
+		return err
+	}
+	for _, n := range found.segments {
+		info, err := w.opts.FS.Stat(w.path(segmentName(n)))
+		if err != nil {
+			return err
+		}
+		if n < from.NextSegment {
+			w.sealed = append(w.sealed, sealedSegment{number: n, size: info.Size})
+		}
+	}
+	return nil
+}
+
+// Keep makes Release spare the segments from a number on, and gives up those below it that are released; 0 keeps none.
+func (w *Writer) Keep(from uint64) error {
+	w.mu.Lock()
+	w.keep = cmp.Or(from, ^uint64(0))
+	released := w.released
+	w.mu.Unlock()
+	return w.Release(released)
+}
+
+// Oldest returns the number of the first segment that is still there.
+func (w *Writer) Oldest() uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.sealed) > 0 {
+		return w.sealed[0].number
+	}
+	return w.cur.number
+}
+
+// Within returns the first segment from which on the segments that were closed take at most limit bytes together.
+func (w *Writer) Within(limit int64) uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, s := range slices.Backward(w.sealed) {
+		if limit -= s.size; limit < 0 {
+			return s.number + 1
+		}
+	}
+	return 0
+}
+
+// Rotate ends the current segment, unless it is empty, and returns the number of the current one once that is on the
+// disk: all that was appended before lies in segments below it, and is durable. An error that does not match ErrFailed
+// or ErrClosed means that there was no space.
+func (w *Writer) Rotate() (uint64, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	next := w.cur.number
+	if w.cur.head.Records > 0 {
+		next++
+		w.ending = w.cur.number
+	}
+	for w.cur.number < next || w.onDisk.Load() < next {
+		err := w.usable()
+		switch {
+		case err != nil:
+		case len(w.flying) > 0 || w.opening:
+			err = w.awaitFlight()
+		case w.next == nil:
+			err = w.openNext()
+		default:
+			w.rotate()
+		}
+		if err != nil {
+			w.ending = 0
+			return 0, err
+		}
+	}
+	return next, nil
+}
+
+// Read calls fn for each record of the closed segment n, which has a successor, and compares the segment with what the
+// header of that one says of it. Another process may write the log meanwhile. Errors match ErrCorrupt or
+// fs.ErrNotExist, or are those of fn or the file system.
+func Read(opts Options, n uint64, fn func(Record) error) error {
+	opts, err := opts.withDefaults()
+	if err != nil {
+		return err
+	}
+	r, err := openSegment(&opts, n, false)
+	if err != nil {
+		return err
+	}
+	defer r.file.Close()
+	next, err := openSegment(&opts, n+1, false)
+	if err != nil {
+		return err
+	}
+	defer next.file.Close()
+	res := RecoverResult{positions: map[uint32]uint64{}}
+	return res.scanSegment(r, next, End{}, fn)
+}

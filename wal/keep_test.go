@@ -1,0 +1,129 @@
+package wal
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/flagstone-db/flagstone/internal/vfs"
+)
+
+// readAll reads segments from one on, up to another, which is excluded, as the reader of kept segments does.
+func readAll(t *testing.T, fsys vfs.FS, from, to uint64) (positions []uint64) {
+	t.Helper()
+	for n := from; n < to; n++ {
+		err := Read(testOptions(fsys), n, func(r Record) error {
+			positions = append(positions, r.Position)
+			return nil
+		})
+		if err != nil {
+			t.Fatalf("segment %d: %v", n, err)
+		}
+	}
+	return positions
+}
+
+// TestReleasedSegmentsStayForTheirReader writes, rotates and crashes; all that is released stays, and nothing is
+// written over it, until the reader is done.
+func TestReleasedSegmentsStayForTheirReader(t *testing.T) {
+	sim, position, want := newSim(), uint64(0), []uint64(nil)
+	opts := testOptions(sim)
+	opts.Keep = 2
+	released := uint64(0)
+	for round := range 4 {
+		from, err := Recover(opts, released, func(Record) error { return nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		w, err := NewWriter(opts, from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			position++
+			lsn, err := w.Append(1, position, []byte("payload"))
+			if err = errors.Join(err, w.Sync(lsn)); err != nil {
+				t.Fatal(err)
+			}
+			if want = append(want, position); position == 1 {
+				want = nil // in segment 1, which is not kept
+			}
+			if released, err = w.Rotate(); err != nil {
+				t.Fatal(err)
+			}
+			if same, err := w.Rotate(); err != nil || same != released {
+				t.Fatalf("an empty segment was ended: %d, %v", same, err)
+			}
+			if err := w.Release(released); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := readAll(t, sim, 2, released); !slices.Equal(got, want) || w.Oldest() != 2 {
+			t.Fatalf("round %d: segments from %d on have %d, want %d", round, w.Oldest(), got, want)
+		}
+		if round == 3 {
+			checkGivenUp(t, sim, w, released)
+		}
+		if round%2 == 0 {
+			mustClose(t, w)
+		} else {
+			sim = sim.Crash(vfs.CrashLoseAll, uint64(round))
+			opts.FS = sim
+		}
+	}
+}
+
+// checkGivenUp ends the keeping of the segments below released, in steps.
+func checkGivenUp(t *testing.T, sim *vfs.Sim, w *Writer, released uint64) {
+	t.Helper()
+	size := w.opts.SegmentSize
+	if got := w.Within(3 * size); got != released-3 {
+		t.Errorf("segments from %d on take three times %d bytes, the current one is %d", got, size, released)
+	}
+	if err := w.Keep(5); err != nil || w.Oldest() != 5 {
+		t.Errorf("kept from 5: the oldest one is %d, %v", w.Oldest(), err)
+	}
+	if err := Read(testOptions(sim), 4, nil); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a segment that was given up: %v", err)
+	}
+	if err := w.Keep(0); err != nil || w.Oldest() != released {
+		t.Errorf("nothing is kept: the oldest one is %d, %v", w.Oldest(), err)
+	}
+}
+
+// TestRotateEndsASegmentAmongWriters: groups in flight follow each other all the time.
+func TestRotateEndsASegmentAmongWriters(t *testing.T) {
+	sim := newSim()
+	opts := testOptions(sim)
+	opts.Keep, opts.SegmentSize = 1, 1<<20
+	w, _ := mustOpen(t, opts, 0, new(oracle))
+	var all sync.WaitGroup
+	for stream := range uint32(4) {
+		all.Go(func() {
+			for i := range uint64(200) {
+				lsn, err := w.Append(stream, i, fmt.Appendf(nil, "record %d of %d", i, stream))
+				if err = errors.Join(err, w.Sync(lsn)); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	var last uint64
+	for range 20 {
+		n, err := w.Rotate()
+		if err != nil || n < last {
+			t.Fatalf("segment %d after %d: %v", n, last, err)
+		}
+		last = n
+	}
+	all.Wait()
+	last, err := w.Rotate()
+	if got := readAll(t, sim, 1, last); len(got) != 800 || err != nil {
+		t.Errorf("%d records below segment %d: %v", len(got), last, err)
+	}
+	mustClose(t, w)
+}
