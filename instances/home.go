@@ -55,6 +55,7 @@ type Home struct {
 
 	changing chan struct{} // has one while an instance is created or deleted, or a checkpoint is made; sent to before mu is taken
 	held     chan struct{} // has one for each checkpoint that is held
+	checking atomic.Bool   // a check runs
 	mu       sync.Mutex    // held during changes
 	registry *registry
 	rooms    map[ots.InstanceType]*room

@@ -45,7 +45,7 @@ import (
 // commands is the command line.
 type commands struct {
 	Serve      serveCommand              `cmd:"" help:"Serve a store to Table Store SDKs."`
-	Check      checkCommand              `cmd:"" help:"Verify every file of a store that no process has open. Exits with 1 if anything is wrong."`
+	Check      checkCommand              `cmd:"" help:"Verify every file of a store, also while a server runs. Exits with 1 if anything is wrong."`
 	Clock      clockCommand              `cmd:"" help:"Say what a store that no process has open makes of its clock; copy it, once a clock that was far ahead is right again."`
 	Instance   instanceCommand           `cmd:"" help:"Make, list and delete instances and their access keys, also while a server runs."`
 	Table      tableCommand              `cmd:"" help:"List, make, change and drop tables, also while a server runs."`
@@ -106,7 +106,7 @@ func newParser(ctx context.Context, cli *commands, c *output, options ...kong.Op
 		kong.Writers(c.out, c.err),
 		kong.BindTo(ctx, (*context.Context)(nil)),
 		kong.Bind(c),
-		kong.Vars{"version": version(), "backupRate": backupRate},
+		kong.Vars{"version": version(), "backupRate": backupRate, "checkRate": checkRate},
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
 	}, options...)...)
 }

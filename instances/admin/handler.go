@@ -30,6 +30,7 @@
 //	GET    /streams?instance=I&table=T         the stream of a table, and its tunnels
 //	GET    /report?instance=I&table=T&rows=N   a report on its primary key
 //	POST   /checkpoint                         its directory, which goes when the client closes the connection
+//	POST   /check?rate=N                       verifies the files until the client closes the connection: a line of JSON for each step
 //
 // The pages of package console are below /console/. They need no token, and do most of these operations in a session.
 //
@@ -79,6 +80,7 @@ type Admin interface {
 	Merge(ctx context.Context, instance, table, at string) error
 	Streams(ctx context.Context, instance, table string) (*instances.Streams, error)
 	Checkpoint(ctx context.Context) (*instances.Checkpoint, error)
+	Check(ctx context.Context, bytesPerSecond int64, tell func(instances.CheckStep)) error
 	Close() error
 }
 
@@ -122,6 +124,7 @@ func newHandler(stopping context.Context, home Admin, feed *console.Feed, token 
 		answer(w, r, func(*http.Request) (any, error) { pages.End(); return nil, nil })
 	})
 	guarded.HandleFunc("POST /checkpoint", func(w http.ResponseWriter, r *http.Request) { holdCheckpoint(stopping, home, w, r) })
+	guarded.HandleFunc("POST /check", func(w http.ResponseWriter, r *http.Request) { check(stopping, home, w, r) })
 	want := []byte("Bearer " + token)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, console.Prefix) {
@@ -161,6 +164,47 @@ func holdCheckpoint(stopping context.Context, home Admin, w http.ResponseWriter,
 	select {
 	case <-r.Context().Done():
 	case <-stopping.Done():
+	}
+}
+
+// checkLine is a line of the answer to a check: a step, or its end.
+type checkLine struct {
+	*instances.CheckStep
+	Over   bool     `json:"over,omitempty"`
+	Failed *problem `json:"failed,omitempty"` // why it ended early
+}
+
+// check checks the stores until the client closes the connection or dies, or the server stops.
+func check(stopping context.Context, home Admin, w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	defer context.AfterFunc(stopping, cancel)()
+	connection := http.NewResponseController(w)
+	_ = connection.SetReadDeadline(time.Time{}) // the deadline would end the check
+	lines := json.NewEncoder(w)
+	send := func(line checkLine) {
+		_ = connection.SetWriteDeadline(time.Now().Add(answerTime))
+		if err := errors.Join(lines.Encode(line), connection.Flush()); err != nil {
+			cancel()
+		}
+	}
+	begun := false
+	rate, err := strconv.ParseInt(r.URL.Query().Get("rate"), 10, 64)
+	if err != nil {
+		err = errors.Join(instances.ErrInvalid, err)
+	} else {
+		err = home.Check(ctx, rate, func(step instances.CheckStep) {
+			begun = true
+			send(checkLine{CheckStep: &step})
+		})
+	}
+	switch {
+	case !begun && err != nil:
+		answer(w, r, func(*http.Request) (any, error) { return nil, err })
+	case err != nil:
+		send(checkLine{Over: true, Failed: &problem{Error: err.Error()}})
+	default:
+		send(checkLine{Over: true})
 	}
 }
 
