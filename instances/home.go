@@ -118,7 +118,7 @@ func (h *Home) open() error {
 		return err
 	}
 	if !h.opts.Store.ReadOnly {
-		if err := removeCheckpoints(h.dir); err != nil {
+		if err := removeLeft(h.dir); err != nil {
 			return err
 		}
 	}

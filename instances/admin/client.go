@@ -211,6 +211,11 @@ func (c *Client) Checkpoint(ctx context.Context) (*instances.Checkpoint, error) 
 	return made, nil
 }
 
+// TakeTable is instances.Home.TakeTable. The server gives up also when this process ends.
+func (c *Client) TakeTable(ctx context.Context, within, instance, table string) error {
+	return c.call(ctx, "POST", "/arrivals", url.Values{"within": {within}, "instance": {instance}, "table": {table}}, nil, nil)
+}
+
 // Check is instances.Home.Check. The server ends the check also when this process ends.
 func (c *Client) Check(ctx context.Context, bytesPerSecond int64, tell func(instances.CheckStep)) error {
 	resp, err := c.send(ctx, "POST", "/check", url.Values{"rate": {strconv.FormatInt(bytesPerSecond, 10)}}, nil)

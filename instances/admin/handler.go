@@ -29,6 +29,7 @@
 //	DELETE /partitions?instance=I&table=T&at=V merges
 //	GET    /streams?instance=I&table=T         the stream of a table, and its tunnels
 //	GET    /report?instance=I&table=T&rows=N   a report on its primary key
+//	POST   /arrivals?within=D&instance=I&table=T makes a table of the store in a directory of instances.ArrivalsDir
 //	POST   /checkpoint                         its directory, which goes when the client closes the connection
 //	POST   /check?rate=N                       verifies the files until the client closes the connection: a line of JSON for each step
 //
@@ -80,6 +81,7 @@ type Admin interface {
 	Merge(ctx context.Context, instance, table, at string) error
 	Streams(ctx context.Context, instance, table string) (*instances.Streams, error)
 	Checkpoint(ctx context.Context) (*instances.Checkpoint, error)
+	TakeTable(ctx context.Context, within, instance, table string) error
 	Check(ctx context.Context, bytesPerSecond int64, tell func(instances.CheckStep)) error
 	Close() error
 }
@@ -180,7 +182,6 @@ func check(stopping context.Context, home Admin, w http.ResponseWriter, r *http.
 	defer cancel()
 	defer context.AfterFunc(stopping, cancel)()
 	connection := http.NewResponseController(w)
-	_ = connection.SetReadDeadline(time.Time{}) // the deadline would end the check
 	lines := json.NewEncoder(w)
 	send := func(line checkLine) {
 		_ = connection.SetWriteDeadline(time.Now().Add(answerTime))
@@ -302,6 +303,10 @@ func newMux(home Admin) *http.ServeMux {
 			return nil, err
 		}
 		return home.Change(r.Context(), r.URL.Query().Get("instance"), &c)
+	})
+	handle("POST /arrivals", func(r *http.Request) (any, error) {
+		q := r.URL.Query()
+		return nil, home.TakeTable(r.Context(), q.Get("within"), q.Get("instance"), q.Get("table"))
 	})
 	handle("GET /partitions", func(r *http.Request) (any, error) {
 		q := r.URL.Query()
