@@ -97,6 +97,37 @@ func TestATableComesBackBesideTheOneThatIsThere(t *testing.T) {
 	done(t, "check", "--dir", dir, "--rate", "1GiB")
 }
 
+// TestADamagedObjectOfATableIsRefusedByName flips a byte of each object of a repository in turn.
+func TestADamagedObjectOfATableIsRefusedByName(t *testing.T) {
+	at, dir := t.TempDir(), newHome(t)
+	repo := filepath.Join(at, "backups")
+	for _, table := range []string{"orders", "other"} {
+		done(t, "table", "create", table, "--key", "k:string", "--dir", dir)
+		done(t, "put", table, "anna", "-s", "value="+strings.Repeat("large", 20_000), "--dir", dir)
+		done(t, "table", "flush", table, "--dir", dir)
+	}
+	done(t, "backup", "create", repo, "--dir", dir)
+	sound, refused := 0, 0
+	flipEach(t, filepath.Join(repo, "objects"), func(name string) {
+		status, _, errOut := command(t, "restore", repo, "--table", "orders", "--as", "back", "--dir", dir)
+		if status == 0 { // the object is of another table, or has access keys
+			sound++
+			done(t, "table", "drop", "back", "--yes", "--dir", dir)
+		} else if refused++; !strings.Contains(errOut, filepath.Base(name)) || !strings.Contains(errOut, "damaged") {
+			t.Errorf("%s: status %d, %s", name, status, errOut)
+		}
+		if list, err := os.ReadDir(filepath.Join(dir, instances.ArrivalsDir)); err == nil && len(list) > 0 {
+			t.Errorf("%s: left is %v", name, list)
+		}
+	})
+	if sound == 0 || refused < 3 { // at least CURRENT, the manifest and a table file
+		t.Errorf("%d objects were refused, %d not read", refused, sound)
+	}
+	if list := done(t, "table", "list", "--dir", dir); strings.Contains(list, "back ") {
+		t.Errorf("there is a table:\n%s", list)
+	}
+}
+
 // TestARestoreOfATableThatIsKilledLeavesNoTable kills processes that restore a table beside a server, when they have read
 // so many files and when the server takes them, and then the server.
 func TestARestoreOfATableThatIsKilledLeavesNoTable(t *testing.T) {
@@ -105,15 +136,7 @@ func TestARestoreOfATableThatIsKilledLeavesNoTable(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed, 1))
 	at := t.TempDir()
 	dir, repo := filepath.Join(at, "store"), filepath.Join(at, "backups")
-	start := func() (server *exec.Cmd, url string) {
-		server, said := process(t, "serve", "--addr", "127.0.0.1:0", "--sync", "none", "--dir", dir)
-		line, err := said.ReadString('\n')
-		_, url, ok := strings.Cut(strings.TrimSpace(line), " on ")
-		if err != nil || !ok {
-			t.Fatalf("the server says %q, %v", line, err)
-		}
-		return server, url
-	}
+	start := func() (*exec.Cmd, string) { return servingProcess(t, "--sync", "none", "--dir", dir) }
 	server, url := start()
 	tableWithHistory(t, dir, url)
 	want := done(t, "export", "t", "--endpoint", url, "--dir", dir)
@@ -151,10 +174,7 @@ func TestARestoreOfATableThatIsKilledLeavesNoTable(t *testing.T) {
 	if killed == 0 {
 		t.Error("each process ended before it was killed: the test proves nothing")
 	}
-	if err := server.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	_ = server.Wait() // it was killed
+	kill(server)
 	server, url = start()
 	defer func() {
 		_ = server.Process.Signal(os.Interrupt)
