@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/flagstone-db/flagstone/internal/check"
+	"github.com/flagstone-db/flagstone/internal/event"
 )
 
 // CheckReport is what Check found.
@@ -19,7 +20,7 @@ type CheckReport struct {
 	LogRecords int
 	LogBytes   int64
 	// Orphans are files to which nothing refers: a crash left them behind, or Close came before they were
-	// deleted. They do no harm, and the next Open deletes them.
+	// deleted. They do no harm, and the next Open deletes them. Store.Check does not look for them.
 	Orphans []string
 	// Problems are the damage found: each error names the file and, where it is known, the
 	// offset.
@@ -48,6 +49,53 @@ func Check(ctx context.Context, dir string, opts Options, progress func(file str
 		return CheckReport{}, s.describe(err)
 	}
 	report, err := check.Run(ctx, check.Store{FS: s.fs, Dir: dir, State: s.frozen, Corrupt: ErrCorrupt}, progress)
+	for i := range report.Problems {
+		report.Problems[i] = s.describe(report.Problems[i])
+	}
+	return CheckReport(report), s.describe(err)
+}
+
+// CheckOptions say how an open store is checked.
+type CheckOptions struct {
+	// Pace, if not nil, is called before bytes are read from a file. It may wait, to bound the rate; its error ends the
+	// check.
+	Pace func(bytes int) error
+	// Progress, if not nil, is called before each file, with how many bytes of all table and value files are done.
+	Progress func(file string, done, all int64)
+	// Problem, if not nil, is called with each problem when it is found.
+	Problem func(error)
+}
+
+// Check verifies the files of the open store, and changes nothing: the manifest, and what Check, the function, verifies
+// of table files, value files and the log, but for the segment of the log that is being written. Reads and writes go on.
+// Files come from the device and not from a cache, and Check leaves the caches as they are. It verifies the files that
+// the store had when the call began, unless the store has no use for one any more when its turn comes. It takes memory
+// for the manifest, the index of one table file and some MiB. Each problem is logged and reported as an EventFailure
+// whose Reason is "check". An error says that the check ended early: ctx or Pace ended it, or the store was closed.
+func (s *Store) Check(ctx context.Context, opts CheckOptions) (CheckReport, error) {
+	live := check.Live{Files: s.files, Manifest: func() error { return nil }, Pace: func(bytes int) error {
+		if s.closed.Load() {
+			return ErrClosed
+		}
+		if opts.Pace == nil {
+			return nil
+		}
+		return opts.Pace(bytes)
+	}, Problem: func(err error) {
+		err = s.describe(err)
+		s.opts.Logger.Error("damage found", "error", err)
+		s.events.Note(event.Event{Kind: event.Failure, Reason: "check", Err: err})
+		if opts.Problem != nil {
+			opts.Problem(err)
+		}
+	}}
+	if s.manifest != nil {
+		live.Manifest = s.manifest.Verify
+	}
+	if s.log != nil {
+		live.Oldest, live.Newest = func() uint64 { return s.state().MinLog }, s.log.NewestOnDisk
+	}
+	report, err := check.RunOpen(ctx, check.Store{FS: s.fs, Dir: s.dir, State: s.state(), Corrupt: ErrCorrupt}, live, opts.Progress)
 	for i := range report.Problems {
 		report.Problems[i] = s.describe(report.Problems[i])
 	}

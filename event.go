@@ -40,7 +40,7 @@ const (
 	EventIngest = EventKind(event.Ingest)
 	// EventDetach is the removal of a partition's rows: see Table.Detach.
 	EventDetach = EventKind(event.Detach)
-	// EventFailure is a failure of background work, or of writing. If Err matches ErrPoisoned, the store takes no
+	// EventFailure is a failure of background work, or of writing, or damage that Store.Check found. If Err matches ErrPoisoned, the store takes no
 	// writes until it is opened again.
 	EventFailure = EventKind(event.Failure)
 )

@@ -42,6 +42,8 @@ type ExportOptions struct {
 	Start, End row.Value
 	// Base is the fragment of an earlier export, whose files the receiver has: they are not listed again.
 	Base []byte
+	// As is the name of the table at the receiver, the same as here if empty.
+	As string
 }
 
 // Export is the files of a key range at one moment.
@@ -75,7 +77,7 @@ func (t *Table) Export(ctx context.Context, dir string, opts ExportOptions) (*Ex
 	if err := s.mayChange(ctx); err != nil {
 		return nil, err
 	}
-	fragment, files, err := s.mover.Export(ctx, t.core, dir, opts.Start, opts.End, opts.Base)
+	fragment, files, err := s.mover.Export(ctx, t.core, dir, transfer.Exported{Start: opts.Start, End: opts.End, Base: opts.Base, As: opts.As})
 	if err != nil {
 		return nil, s.describe(err)
 	}

@@ -47,6 +47,8 @@ var (
 	ErrNotRepository = errors.New("no repository of backups")
 	// ErrNoBackup reports that the repository has no such backup.
 	ErrNoBackup = errors.New("no such backup")
+	// ErrNoTable reports that a backup has no such table.
+	ErrNoTable = errors.New("no such table in the backup")
 	// ErrIdentity reports that an object is encrypted for others. An Unsealer returns it.
 	ErrIdentity = errors.New("no identity fits")
 	// ErrSource reports that the files to be backed up are not those of a whole store.

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -56,6 +57,109 @@ func (a *Archive) restore(ctx context.Context, d *description, stores []storePla
 		}
 		return err
 	})
+}
+
+// RestoreTable makes dir, which must be empty or not exist, a store with one table of a backup, and verifies all of it. It
+// reads the files of that table only. The table, which has its name from before, comes without its stream. Until all is
+// there, the directory has another name: see Restore. Errors are those of Restore, or match ErrNoTable.
+func (a *Archive) RestoreTable(ctx context.Context, backup string, fsys vfs.FS, dir, table string, progress func(Progress)) error {
+	d, err := a.description(ctx, backup)
+	if err != nil {
+		return err
+	}
+	fsys = orMachine(fsys)
+	return vfs.BuildDir(fsys, dir, func(partial string) error {
+		r := restorer{archive: a, backup: backup, fs: fsys, dir: partial}
+		for i := range d.entries {
+			within, isStore := strings.CutSuffix(d.entries[i].path, manifest.CurrentName)
+			if !isStore {
+				continue
+			}
+			state, err := r.state(ctx, d.entries, within)
+			if err == nil {
+				state, err = onlyTable(state, table)
+			}
+			if err != nil {
+				return err
+			}
+			if state != nil {
+				r.progress = progress
+				return r.table(ctx, d.entries, within, state)
+			}
+		}
+		return fmt.Errorf("%w: backup %s, table %q", ErrNoTable, backup, table)
+	})
+}
+
+// state reads the manifest of a store of a backup, and leaves no file of it. within is the store's directory, "" or with
+// a slash at its end.
+func (r *restorer) state(ctx context.Context, entries []entry, within string) (*manifest.State, error) {
+	var made []string
+	for _, e := range entries {
+		path, ours := strings.CutPrefix(e.path, within)
+		_, isManifest := manifest.ParseManifestName(path)
+		if !ours || !isManifest && path != manifest.CurrentName {
+			continue
+		}
+		e.path = path
+		if err := r.file(ctx, &e); err != nil {
+			return nil, err
+		}
+		made = append(made, filepath.Join(r.dir, e.path))
+	}
+	state, _, err := manifest.Load(r.fs, r.dir)
+	for _, name := range made {
+		err = errors.Join(err, r.fs.Remove(name))
+	}
+	return state, err
+}
+
+// onlyTable drops all tables but one, also its change log. The state is nil if there is no such table.
+func onlyTable(state *manifest.State, table string) (*manifest.State, error) {
+	var others manifest.Edit
+	for _, t := range state.Tables {
+		if t.Name != table || t.Log != nil {
+			others.Dropped = append(others.Dropped, t.ID)
+		}
+	}
+	if len(others.Dropped) == len(state.Tables) {
+		return nil, nil
+	}
+	return state.Apply(&others)
+}
+
+// table makes a store of a state, with files of a store of a backup.
+func (r *restorer) table(ctx context.Context, entries []entry, within string, state *manifest.State) error {
+	needed := map[string]bool{}
+	for _, p := range state.Tables[0].Partitions {
+		for _, f := range slices.Concat(p.Levels[:]...) {
+			needed[filepath.ToSlash(manifest.TableName(f.Number))] = true
+		}
+	}
+	for v := range state.ValueFiles() {
+		needed[filepath.ToSlash(manifest.ValueName(v.Number))] = true
+	}
+	var files []entry
+	r.done = Progress{}
+	for _, e := range entries {
+		path, ours := strings.CutPrefix(e.path, within)
+		if ours && needed[path] {
+			e.path = path
+			files = append(files, e)
+			r.done.AllFiles, r.done.AllBytes = r.done.AllFiles+1, r.done.AllBytes+e.size
+		}
+	}
+	if len(files) != len(needed) {
+		return fmt.Errorf("%w: backup %s has %d of %d files of the table", ErrDamaged, r.backup, len(files), len(needed))
+	}
+	for i := range files {
+		if err := r.file(ctx, &files[i]); err != nil {
+			return err
+		}
+	}
+	made := *state
+	rand.Read(made.StoreID[:])
+	return manifest.Create(r.fs, r.dir, &made)
 }
 
 // last orders files: those that make a directory a store come behind all others.

@@ -95,5 +95,7 @@ func (h *Home) copyTo(ctx context.Context, dir string) error {
 	return err
 }
 
-// removeCheckpoints deletes what processes that died have left. REQUIRES: this process has the home open.
-func removeCheckpoints(dir string) error { return os.RemoveAll(filepath.Join(dir, CheckpointsDir)) }
+// removeLeft deletes what processes that died have left. REQUIRES: this process has the home open.
+func removeLeft(dir string) error {
+	return errors.Join(os.RemoveAll(filepath.Join(dir, CheckpointsDir)), os.RemoveAll(filepath.Join(dir, ArrivalsDir)))
+}

@@ -55,6 +55,7 @@ type Home struct {
 
 	changing chan struct{} // has one while an instance is created or deleted, or a checkpoint is made; sent to before mu is taken
 	held     chan struct{} // has one for each checkpoint that is held
+	checking atomic.Bool   // a check runs
 	mu       sync.Mutex    // held during changes
 	registry *registry
 	rooms    map[ots.InstanceType]*room
@@ -117,7 +118,7 @@ func (h *Home) open() error {
 		return err
 	}
 	if !h.opts.Store.ReadOnly {
-		if err := removeCheckpoints(h.dir); err != nil {
+		if err := removeLeft(h.dir); err != nil {
 			return err
 		}
 	}

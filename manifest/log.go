@@ -213,6 +213,33 @@ func (l *Log) Poisoned() error {
 	return l.poison
 }
 
+// Verify reads CURRENT and the manifest that it names, and compares all that was committed before the call with its
+// checksums. Commits go on meanwhile. Errors match ErrCorrupt, or are those of the file system. After Close there is
+// nothing to verify.
+func (l *Log) Verify() error {
+	for {
+		l.mu.Lock()
+		number, end, closed := l.number, l.offset, l.closed
+		l.mu.Unlock()
+		if closed {
+			return nil
+		}
+		named, err := readCurrent(l.fs, l.dir)
+		if err == nil && named != number {
+			err = corrupt("%s names %s, and not %s", filepath.Join(l.dir, CurrentName), manifestName(named), manifestName(number))
+		}
+		if err == nil {
+			_, _, err = load(l.fs, l.dir, number, end)
+		}
+		l.mu.Lock()
+		replaced := l.number != number // meanwhile: there is another manifest to read
+		l.mu.Unlock()
+		if err == nil || !replaced {
+			return err
+		}
+	}
+}
+
 // Commit applies the edit, makes it durable and returns the new state. It refuses an edit that
 // breaks a rule (ErrInvalidEdit) or for which there is no space, and the log can still be used.
 // Any other error poisons the log: see Poisoned. In both cases the state is that before the

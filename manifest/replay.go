@@ -33,7 +33,12 @@ func Load(fsys vfs.FS, dir string) (*State, Report, error) {
 	if err != nil {
 		return nil, Report{}, err
 	}
-	r := &replayer{Report: Report{Name: filepath.Join(dir, manifestName(number)), Number: number}}
+	return load(fsys, dir, number, 0)
+}
+
+// load reads a manifest, all of it or, if end is not 0, up to there, where the last record must end.
+func load(fsys vfs.FS, dir string, number uint64, end int64) (_ *State, _ Report, err error) {
+	r := &replayer{Report: Report{Name: filepath.Join(dir, manifestName(number)), Number: number}, end: end}
 	r.file, err = fsys.Open(r.Name, vfs.OpenOptions{Sequential: true})
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -52,6 +57,7 @@ type replayer struct {
 	Report
 	file    vfs.File
 	storeID [16]byte
+	end     int64 // see load
 }
 
 func (r *replayer) run() (*State, error) {
@@ -62,8 +68,10 @@ func (r *replayer) run() (*State, error) {
 		return nil, fmt.Errorf("manifest: size of %s: %w", r.Name, err)
 	case r.Size > maxFileBytes:
 		return nil, r.damaged(0, "file of %d bytes, at most %d are possible", r.Size, int64(maxFileBytes))
-	case r.Size < blockSize:
+	case r.Size < max(blockSize, r.end):
 		return nil, r.damaged(0, "file of %d bytes", r.Size)
+	case r.end != 0:
+		r.Size = r.end
 	}
 	if err := r.readHeader(); err != nil {
 		return nil, err
@@ -73,6 +81,9 @@ func (r *replayer) run() (*State, error) {
 		record, err := r.read(offset)
 		if err != nil {
 			return nil, err
+		}
+		if record == nil && r.end != 0 {
+			return nil, r.damaged(offset, "record %d is incomplete or fails its checksum", r.Records)
 		}
 		if record == nil {
 			if err := r.endsAt(offset); err != nil {

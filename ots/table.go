@@ -24,19 +24,10 @@ func (e *Engine) CreateTable(ctx context.Context, instance string, req *CreateTa
 	}
 	e.tableOps.Lock()
 	defer e.tableOps.Unlock()
-	if !e.HasInstance(instance) { // an instance that is being removed gets no more tables
-		return &Error{CodeAuthFailed, "The instance is not found."}
-	}
-	if err := e.admitTableOperation(); err != nil {
+	if err := e.admitNewTable(instance, req.Table); err != nil {
 		return err
 	}
 	name := storedName(instance, req.Table)
-	if _, err := e.store.Table(name); err == nil {
-		return &Error{CodeObjectAlreadyExist, "Requested table already exists."}
-	}
-	if len(e.tableNames(instance)) >= e.limits.Tables {
-		return &Error{CodeQuotaExhausted, fmt.Sprintf("Number of tables exceeds the quota:%d.", e.limits.Tables)}
-	}
 	attrs := newAttributes(e.store.WallMillis() / 1000)
 	for _, d := range req.DefinedColumns {
 		attrs.Defined = append(attrs.Defined, definedAttributes{Name: d.Name, Type: uint8(d.Type)})
@@ -69,6 +60,37 @@ func (e *Engine) CreateTable(ctx context.Context, instance string, req *CreateTa
 		return e.asError(err, "create table", req.Table, false)
 	}
 	return nil
+}
+
+// admitNewTable refuses a new table of an instance. REQUIRES: tableOps is held.
+func (e *Engine) admitNewTable(instance, table string) *Error {
+	if !e.HasInstance(instance) { // an instance that is being removed gets no more tables
+		return &Error{CodeAuthFailed, "The instance is not found."}
+	}
+	if err := e.admitTableOperation(); err != nil {
+		return err
+	}
+	if _, err := e.store.Table(storedName(instance, table)); err == nil {
+		return &Error{CodeObjectAlreadyExist, "Requested table already exists."}
+	}
+	if len(e.tableNames(instance)) >= e.limits.Tables {
+		return &Error{CodeQuotaExhausted, fmt.Sprintf("Number of tables exceeds the quota:%d.", e.limits.Tables)}
+	}
+	return nil
+}
+
+// NameFor returns the name by which the store would have a table of an instance that does not exist yet, for a table that
+// comes in as files. It refuses what CreateTable would refuse for its name.
+func (e *Engine) NameFor(instance, table string) (string, error) {
+	if err := e.limits.checkTableName(table); err != nil {
+		return "", err
+	}
+	e.tableOps.Lock()
+	defer e.tableOps.Unlock()
+	if err := e.admitNewTable(instance, table); err != nil {
+		return "", err
+	}
+	return storedName(instance, table), nil
 }
 
 // set assigns a value that is present.

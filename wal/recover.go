@@ -106,6 +106,7 @@ type RecoverResult struct {
 	Torn string
 
 	segments   []uint64 // ascending
+	sealedOnly bool     // the last segment is opened, but not read
 	minSegment uint64
 	positions  map[uint32]uint64
 	// The successor of the last segment seals it at sealed, and carries over the records from
@@ -157,6 +158,21 @@ func Recover(opts Options, minSegment uint64, fn func(Record) error) (RecoverRes
 	return res, nil
 }
 
+// CheckSealed reads the segments from first up to newest, which may be written meanwhile and is not read. It is
+// like Recover otherwise: an error says that a segment is damaged, missing, or was released meanwhile. The caller can
+// tell that by what it has released. REQUIRES: first is below newest, which is on the disk.
+func CheckSealed(opts Options, first, newest uint64, fn func(Record) error) (RecoverResult, error) {
+	opts, err := opts.withDefaults()
+	if err != nil {
+		return RecoverResult{}, err
+	}
+	res := RecoverResult{sealedOnly: true, positions: map[uint32]uint64{}}
+	for number := max(first, 1); number <= newest; number++ {
+		res.segments = append(res.segments, number)
+	}
+	return res, res.scanAll(&opts, fn)
+}
+
 // liveSegments returns the numbers from minSegment on. They must have no gap and include all
 // segments that the owner knows of.
 func liveSegments(opts *Options, numbers []uint64, minSegment uint64) ([]uint64, error) {
@@ -181,7 +197,7 @@ func (res *RecoverResult) scanAll(opts *Options, fn func(Record) error) error {
 		if i < last {
 			next, err = openSegment(opts, res.segments[i+1], i+1 == last)
 		}
-		if err == nil {
+		if err == nil && (next != nil || !res.sealedOnly) {
 			err = res.scanSegment(r, next, opts.Newest, fn)
 		}
 		err = cmp.Or(err, r.file.Close())

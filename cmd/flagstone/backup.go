@@ -6,6 +6,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -373,9 +374,14 @@ func (p *backupPruneCommand) Run(ctx context.Context, c *output) error {
 
 type restoreCommand struct {
 	ofBackup
+	at
 	quietly
-	To string `required:"" placeholder:"DIR" type:"path" help:"Directory to make; it must be empty or not exist."`
-	At string `placeholder:"TIME" help:"The moment to restore, which is included, as 2026-11-27T10:00:00Z or 2026-11-27T10:00:00.123456Z: from the backup before it, and the log that 'backup log' has put."`
+	To       string `xor:"target" required:"" placeholder:"DIR" type:"path" help:"Directory to make; it must be empty or not exist."`
+	At       string `placeholder:"TIME" help:"The moment to restore, which is included, as 2026-11-27T10:00:00Z or 2026-11-27T10:00:00.123456Z: from the backup before it, and the log that 'backup log' has put. It goes with --to."`
+	As       string `xor:"target" required:"" placeholder:"TABLE" help:"Restore one table, --table, into the store --dir under this name, also while a server runs."`
+	Table    string `placeholder:"TABLE" help:"The table of the backup; with --as, which is its name if this is not given."`
+	Instance string `default:"demo" env:"FLAGSTONE_INSTANCE" help:"Instance of --table, ${default} if not given."`
+	Into     string `placeholder:"INSTANCE" help:"Instance that gets the table --as; --instance if not given."`
 }
 
 // Help is the long help of the command.
@@ -383,11 +389,24 @@ func (restoreCommand) Help() string {
 	return `Restores the newest backup, or the one that is named, with its instances and access keys, and verifies every byte. 'flagstone serve --dir DIR' then serves it. Until all is there the directory is named DIR.partial, and if the command is killed, that can be deleted.
 
   flagstone restore /mnt/backups --to ./restored
-  flagstone serve --dir ./restored`
+  flagstone serve --dir ./restored
+
+With --as one table comes back into the store --dir, beside the tables that are there. Its rows keep their versions; it has the options of the backup, and no stream. All rows appear at once, at the end. If the command is killed, there is no table, and what it had read is left in the folder 'arrivals' of the store; the next start of the server deletes it.
+
+  flagstone restore /mnt/backups --table orders --as orders_of_monday`
 }
 
-// Run restores a backup.
+// Run restores a backup, or a table of one.
 func (r *restoreCommand) Run(ctx context.Context, c *output) error {
+	if r.As != "" {
+		if r.At != "" {
+			return misuse("--at goes with --to, and not with --as")
+		}
+		return r.with(ctx, toChange, func(home admin.Admin) error { return r.table(ctx, c, home) })
+	}
+	if r.Table != "" || r.Into != "" {
+		return misuse("--table and --into go with --as, and not with --to")
+	}
 	if r.At != "" {
 		name, err := r.restoreAt(ctx, r.progress(c, "restored"))
 		if err == nil {
@@ -400,6 +419,36 @@ func (r *restoreCommand) Run(ctx context.Context, c *output) error {
 		fmt.Fprintf(c.out, "restored %s to %s\n", name, r.To)
 	}
 	return err
+}
+
+// table restores a table into a home.
+func (r *restoreCommand) table(ctx context.Context, c *output, home admin.Admin) (err error) {
+	table, into := cmp.Or(r.Table, r.As), cmp.Or(r.Into, r.Instance)
+	switch _, err := home.Table(ctx, into, r.As); { // before the work
+	case err == nil:
+		return fmt.Errorf("instance %s has a table %s; give another name with --as", into, r.As)
+	case !errors.Is(err, instances.ErrNotFound):
+		return err
+	}
+	archive, err := r.archive(ctx)
+	if err != nil {
+		return err
+	}
+	name, err := archive.Find(ctx, r.Backup)
+	if err != nil {
+		return err
+	}
+	within := rand.Text()
+	dir := filepath.Join(r.Dir, instances.ArrivalsDir, within)
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if err := archive.RestoreTable(ctx, name, vfs.OS(), dir, r.Instance+"/"+table, r.progress(c, "read")); err != nil {
+		return err
+	}
+	if err := home.TakeTable(ctx, within, into, r.As); err != nil {
+		return err
+	}
+	fmt.Fprintf(c.out, "restored table %s of %s as %s of instance %s\n", table, name, r.As, into)
+	return nil
 }
 
 // restore restores a backup to a directory, and returns its name.

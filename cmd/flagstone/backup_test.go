@@ -40,8 +40,8 @@ func TestBackupPageDoes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lines := regexp.MustCompile(`(?m)^    flagstone (.+)$`).FindAllStringSubmatch(string(text), 6)
-	if len(lines) != 6 {
+	lines := regexp.MustCompile(`(?m)^    flagstone (.+)$`).FindAllStringSubmatch(string(text), 7)
+	if len(lines) != 7 {
 		t.Fatalf("the page begins with %d commands", len(lines))
 	}
 	at := t.TempDir()
@@ -57,13 +57,16 @@ func TestBackupPageDoes(t *testing.T) {
 	}
 	for _, line := range lines {
 		args := strings.Fields(strings.NewReplacer("/mnt/backups", filepath.Join(at, "backups"), "./restored", restored).Replace(line[1]))
-		if slices.Contains(args, "create") {
+		if slices.Contains(args, "create") || slices.Contains(args, "--as") {
 			args = append(args, "--dir", dir)
 		}
 		out := succeed(t, args...)
 		if slices.Contains(args, "rehearse") && (!regexp.MustCompile(`demo/orders +1\n`).MatchString(out) || !regexp.MustCompile(`archive/orders +1\n`).MatchString(out)) {
 			t.Errorf("rehearse prints %s", out)
 		}
+	}
+	if out := succeed(t, "get", "orders_of_monday", "anna", "--dir", dir); !strings.Contains(out, "demo") {
+		t.Errorf("the restored table has %s", out)
 	}
 	if status := stop(); status != 0 {
 		t.Errorf("the server ends with %d", status)

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/flagstone-db/flagstone"
 	"github.com/flagstone-db/flagstone/instances"
@@ -16,11 +17,15 @@ import (
 type checkCommand struct {
 	Dir   string `default:"./flagstone-data" env:"FLAGSTONE_DIR" help:"Directory of the store." type:"path"`
 	Quiet bool   `short:"q" help:"Print problems only."`
+	Rate  size   `default:"${checkRate}" placeholder:"SIZE" help:"Bytes to read per second at most beside a server, ${default} if not given. Without a server there is no limit."`
 }
+
+// checkRate is the default of --rate.
+const checkRate = "16MiB"
 
 // Help is the long help of the command.
 func (checkCommand) Help() string {
-	return `Reads the manifest, every block of every table file, and the log with its spare files, for capacity instances too, the registry of instances and the files of access keys and administration, and compares all of it with the checksums and with each other. Nothing is changed. Each problem is one line on standard output; the exit status is 0 if there is none.`
+	return `Reads the manifest, every block of every table file, and the log with its spare files, for capacity instances too, the registry of instances and the files of access keys and administration, and compares all of it with the checksums and with each other. Nothing is changed. A server that has the store open checks its files itself, at a limited rate and past its caches, while it goes on to serve; it leaves out the log segment that it writes, and spare files. Its log and its metrics have the damage, too. Ctrl-C ends the check. Each problem is one line on standard output; the exit status is 0 if there is none.`
 }
 
 // Run checks the store.
@@ -41,17 +46,16 @@ func (k *checkCommand) Run(ctx context.Context, c *output) error {
 			fmt.Fprintln(c.out, oneLine(err))
 		}
 	}
-	dirs := []string{k.Dir}
-	if capacity := filepath.Join(k.Dir, instances.CapacityDir); exists(capacity) {
-		dirs = append(dirs, capacity)
-	}
-	for _, dir := range dirs {
-		n, err := k.check(ctx, c, dir)
-		if err != nil {
+	var n int
+	if server, err := admin.Connect(ctx, k.Dir); err == nil {
+		n, err = k.checkServed(ctx, c, server)
+		if err = errors.Join(err, server.Close()); err != nil {
 			return err
 		}
-		problems += n
+	} else if n, err = k.checkClosed(ctx, c); err != nil {
+		return err
 	}
+	problems += n
 	if problems > 0 {
 		return fmt.Errorf("%d problems found in %s; restore a backup ('flagstone restore'), or the files they name from a copy of the store; without either, 'flagstone salvage' makes a new store of what is intact", problems, k.Dir)
 	}
@@ -66,6 +70,55 @@ func exists(name string) bool {
 	return err == nil
 }
 
+// checkServed lets the server check its stores, and prints and counts the problems.
+func (k *checkCommand) checkServed(ctx context.Context, c *output, server *admin.Client) (problems int, err error) {
+	begun := time.Now()
+	err = server.Check(ctx, int64(k.Rate), func(step instances.CheckStep) {
+		switch {
+		case step.Problem != "":
+			problems++
+			fmt.Fprintln(c.out, oneLine(errors.New(step.Problem)))
+		case k.Quiet:
+		case step.Report != nil:
+			begun = time.Now() // of the next store
+			fmt.Fprintf(c.out, "%s: %s\n", step.Store, checked(step.Report))
+		default:
+			left := "?"
+			if step.Done > 0 {
+				rest := time.Since(begun).Seconds() / float64(step.Done) * float64(step.All-step.Done)
+				left = (time.Duration(rest) * time.Second).String()
+			}
+			fmt.Fprintf(c.err, "checking %s, %s of %s done, about %s left\n", step.File, bytesText(step.Done), bytesText(step.All), left)
+		}
+	})
+	if errors.Is(err, context.Canceled) {
+		err = fmt.Errorf("interrupted; %d problems were found so far", problems)
+	}
+	return problems, err
+}
+
+// checkClosed checks the stores of a home that no process has open, and prints and counts the problems.
+func (k *checkCommand) checkClosed(ctx context.Context, c *output) (problems int, err error) {
+	dirs := []string{k.Dir}
+	if capacity := filepath.Join(k.Dir, instances.CapacityDir); exists(capacity) {
+		dirs = append(dirs, capacity)
+	}
+	for _, dir := range dirs {
+		n, err := k.check(ctx, c, dir)
+		if err != nil {
+			return 0, err
+		}
+		problems += n
+	}
+	return problems, nil
+}
+
+// checked says what was checked.
+func checked(r *flagstone.CheckReport) string {
+	return fmt.Sprintf("%d tables, %d table files with %d rows and %d cells in %d bytes, %d value files with %d values in %d bytes, %d log records in %d bytes",
+		r.Tables, r.TableFiles, r.Rows, r.Cells, r.FileBytes, r.ValueFiles, r.Values, r.ValueBytes, r.LogRecords, r.LogBytes)
+}
+
 // check prints and counts the problems of one store.
 func (k *checkCommand) check(ctx context.Context, c *output, dir string) (problems int, err error) {
 	files := 0
@@ -75,7 +128,7 @@ func (k *checkCommand) check(ctx context.Context, c *output, dir string) (proble
 		}
 	})
 	if errors.Is(err, flagstone.ErrLocked) {
-		return 0, fmt.Errorf("%w; stop it first", err)
+		return 0, fmt.Errorf("%w; it is not a server that answers on its administration port: wait until it is ready, or stop it", err)
 	}
 	if err != nil {
 		return 0, fmt.Errorf("cannot check the store in %s: %w", dir, err)
@@ -84,10 +137,7 @@ func (k *checkCommand) check(ctx context.Context, c *output, dir string) (proble
 		fmt.Fprintln(c.out, oneLine(problem))
 	}
 	if !k.Quiet {
-		fmt.Fprintf(c.out, "%s: %d tables, %d table files with %d rows and %d cells in %d bytes, %d value files with %d values in %d bytes, %d log records in %d bytes, %d files left over\n",
-			dir, report.Tables, report.TableFiles, report.Rows, report.Cells, report.FileBytes,
-			report.ValueFiles, report.Values, report.ValueBytes,
-			report.LogRecords, report.LogBytes, len(report.Orphans))
+		fmt.Fprintf(c.out, "%s: %s, %d files left over\n", dir, checked(&report), len(report.Orphans))
 	}
 	return len(report.Problems), nil
 }

@@ -119,6 +119,11 @@ func (p *copyCommand) Run(ctx context.Context, c *output) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, unlock()) }()
+	if p.Rejects != "" && (p.State == "" || !exists(p.State)) { // before the target is made or altered
+		if err := bulkio.CheckFresh(p.Rejects); err != nil {
+			return err
+		}
+	}
 	// Both folders are open before the target is made or altered, so that a lock of another process changes nothing.
 	release, err := from.hold(ctx, true)
 	if err != nil {

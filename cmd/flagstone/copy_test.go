@@ -151,7 +151,7 @@ func TestACopyTakesExpiredCells(t *testing.T) {
 	}
 }
 
-// TestACopyThatCannotBeginChangesNothing locks the source, and then the target.
+// TestACopyThatCannotBeginChangesNothing locks the source, and then the target, and gives a file that is not empty.
 func TestACopyThatCannotBeginChangesNothing(t *testing.T) {
 	first, second := emptyStore(t, "x"), newHome(t)
 	done(t, "table", "alter", "x", "--dir", first, "--version-offset", "5000")
@@ -170,6 +170,12 @@ func TestACopyThatCannotBeginChangesNothing(t *testing.T) {
 	refused(t, "a server has", "copy", "x", "--dir", first, "--to-dir", second)
 	refused(t, "has no table", "table", "describe", "x", "--dir", second)
 	stop()
+	full := filepath.Join(t.TempDir(), "rejects")
+	if err := os.WriteFile(full, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, "exists and is not empty", "copy", "x", "--dir", first, "--to-dir", second, "--rejects", full)
+	refused(t, "has no table", "table", "describe", "x", "--dir", second)
 }
 
 // TestACopyGivesItsTargetAStreamThatItCanHave copies a table whose stream a tunnel has made, twice.

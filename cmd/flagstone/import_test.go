@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -247,124 +246,6 @@ func TestRefusedRowsGoToAFile(t *testing.T) {
 			t.Errorf("%v: %s", where, out)
 		}
 	}
-}
-
-// TestAKilledImportEndsWithTheRowsOfTheFile kills imports at several moments, and runs them again with their state.
-func TestAKilledImportEndsWithTheRowsOfTheFile(t *testing.T) {
-	const rows = 20_000
-	files := t.TempDir()
-	var text strings.Builder
-	text.WriteString("k:integer,a:string,n:integer\n")
-	bad := 0
-	for n := range rows {
-		if n%10 == 0 { // it is replaced by the next one
-			fmt.Fprintf(&text, "%d,old,0\n", n*7919%rows)
-		}
-		if n%100 == 0 {
-			bad++
-			text.WriteString("bad\n")
-		}
-		fmt.Fprintf(&text, "%d,\"value\n%d\",%d\n", n*7919%rows, n, n)
-	}
-	name := filepath.Join(files, "in.csv")
-	if err := os.WriteFile(name, []byte(text.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	plain := filepath.Join(files, "plain.csv") // each key once: any row of several stays with --spread
-	var lines strings.Builder
-	for line := range strings.Lines(text.String()) {
-		if line != "bad\n" && !strings.Contains(line, ",old,") {
-			lines.WriteString(line)
-		}
-	}
-	if err := os.WriteFile(plain, []byte(lines.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	whole := newHome(t)
-	done(t, "import", "t", plain, "--dir", whole)
-	want := done(t, "export", "t", "--dir", whole, "--format", "csv")
-
-	remote := filepath.Join(files, "remote")
-	url, stop := serving(t, "--dir", remote, "--sync", "none")
-	defer stop()
-	done(t, "table", "create", "t", "--dir", remote, "--key", "k:integer")
-	dir := newHome(t)
-	for what, where := range map[string][]string{"folder": {"--dir", dir}, "places": {"--dir", newHome(t)}, "endpoint": {"--endpoint", url, "--dir", remote}} {
-		args := append([]string{"import", "t", name, "--state", filepath.Join(files, what), "--save-every", "1ms", "--progress", "1ms", "--rate", "50000"}, where...)
-		rejects, all := filepath.Join(files, what+".rejects"), rows+rows/10
-		args = append(args, "--rejects", rejects, "--max-rejects=-1")
-		if what == "places" {
-			args, all = append(args, "--spread", "5"), rows
-			args[2] = plain
-		}
-		kills := 0
-		for lines := 1; killedAfter(t, lines, args); lines += 3 {
-			kills++
-		}
-		if kills < 3 {
-			t.Errorf("%s: only %d kills came in time", what, kills)
-		}
-		if got := done(t, append([]string{"export", "t", "--format", "csv"}, where...)...); got != want {
-			t.Errorf("%s: after %d kills the table has %d bytes, want %d", what, kills, len(got), len(want))
-		}
-		first := done(t, append([]string{"export", "t"}, where...)...)
-		var version int64
-		for line := range strings.Lines(first) {
-			var r instances.Row
-			if err := json.Unmarshal([]byte(line), &r); err != nil {
-				t.Fatal(err)
-			}
-			for _, c := range r.Columns {
-				if version == 0 {
-					version = c.Version
-				}
-				if c.Version != version {
-					t.Fatalf("%s: versions %d and %d", what, c.Version, version)
-				}
-			}
-		}
-		if _, _, errOut := command(t, args...); !strings.Contains(errOut, "all of it is imported by an earlier run: "+strconv.Itoa(all)) {
-			t.Errorf("%s: once more: %s", what, errOut)
-		}
-		content, err := os.ReadFile(rejects)
-		if err != nil || what != "places" && bytes.Count(content, []byte("\n")) != bad {
-			t.Errorf("%s: %d lines are rejected, want %d, %v", what, bytes.Count(content, []byte("\n")), bad, err)
-		}
-	}
-}
-
-// killedAfter runs a command in a process of its own and kills it after so many lines of its progress. It returns false if the
-// command has ended before.
-func killedAfter(t *testing.T, lines int, args []string) bool {
-	t.Helper()
-	cmd := exec.Command(os.Args[0], args...)
-	cmd.Env = append(os.Environ(), serverEnv+"=1")
-	errOut, err := cmd.StderrPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	var said []byte
-	buffer := make([]byte, 256)
-	for {
-		n, err := errOut.Read(buffer)
-		said = append(said, buffer[:n]...)
-		if bytes.Count(said, []byte("imported")) >= lines {
-			_ = cmd.Process.Kill()
-			break
-		}
-		if err != nil {
-			break
-		}
-	}
-	if err := cmd.Wait(); err == nil {
-		return false
-	} else if cmd.ProcessState.ExitCode() >= 0 {
-		t.Fatalf("%v, %s", err, said)
-	}
-	return true
 }
 
 // TestImportAndExportRefuseWhatTheyCannotDo looks at the messages.

@@ -16,7 +16,7 @@
 //	flagstone partition lists, splits and merges the partitions of a table
 //	flagstone inspect   shows what is in the files of a store
 //	flagstone backup    makes, lists, verifies, prunes and rehearses backups
-//	flagstone restore   makes a store of a backup
+//	flagstone restore   makes a store of a backup, or brings back one table
 //	flagstone bench     puts load on a store or an endpoint
 //	flagstone advise    finds problems of a table's primary key
 //	flagstone health    says whether a server is ready
@@ -45,7 +45,7 @@ import (
 // commands is the command line.
 type commands struct {
 	Serve      serveCommand              `cmd:"" help:"Serve a store to Table Store SDKs."`
-	Check      checkCommand              `cmd:"" help:"Verify every file of a store that no process has open. Exits with 1 if anything is wrong."`
+	Check      checkCommand              `cmd:"" help:"Verify every file of a store, also while a server runs. Exits with 1 if anything is wrong."`
 	Clock      clockCommand              `cmd:"" help:"Say what a store that no process has open makes of its clock; copy it, once a clock that was far ahead is right again."`
 	Instance   instanceCommand           `cmd:"" help:"Make, list and delete instances and their access keys, also while a server runs."`
 	Table      tableCommand              `cmd:"" help:"List, make, change and drop tables, also while a server runs."`
@@ -67,7 +67,7 @@ type commands struct {
 	Partition  partitionCommand          `cmd:"" help:"List, split and merge the partitions of a table, also while a server runs."`
 	Inspect    inspectCommand            `cmd:"" help:"Show what is in the files of a store: the tree of a table, the manifest, the log, table files, value files."`
 	Backup     backupCommand             `cmd:"" help:"Make, list, verify, prune and rehearse backups, also while a server runs."`
-	Restore    restoreCommand            `cmd:"" help:"Make a store of a backup."`
+	Restore    restoreCommand            `cmd:"" help:"Make a store of a backup, or bring one of its tables back under another name, also while a server runs."`
 	Salvage    salvageCommand            `cmd:"" help:"Make a new store of what is intact in a damaged one, and list what was lost."`
 	Bench      benchCommand              `cmd:"" help:"Put load on a store or an endpoint, and print rates and latencies: YCSB, or single operations."`
 	Advise     adviseCommand             `cmd:"" help:"Say whether a table's partition key concentrates size or load, and what would even it out."`
@@ -106,7 +106,7 @@ func newParser(ctx context.Context, cli *commands, c *output, options ...kong.Op
 		kong.Writers(c.out, c.err),
 		kong.BindTo(ctx, (*context.Context)(nil)),
 		kong.Bind(c),
-		kong.Vars{"version": version(), "backupRate": backupRate},
+		kong.Vars{"version": version(), "backupRate": backupRate, "checkRate": checkRate},
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
 	}, options...)...)
 }

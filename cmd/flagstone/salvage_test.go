@@ -35,6 +35,13 @@ func TestSalvageTellsWhetherSomethingWasLost(t *testing.T) {
 	}
 	store := filepath.Join(t.TempDir(), "store")
 	makeRows(t, store)
+	home, err := instances.Open(store, instances.Options{}) // makes the registry, as a server does
+	if err == nil {
+		err = home.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	registry := filepath.Join(store, instances.RegistryName)
 	secrets := filepath.Join(store, credentialsFile)
 	if err := writeSecret(secrets, []byte(credentialLines("id", "secret"))); err != nil {
@@ -116,7 +123,7 @@ func TestSalvageListsAMissingCapacityStoreAndRegistry(t *testing.T) {
 	for _, c := range []struct {
 		what   string
 		kind   ots.InstanceType // of the second instance
-		table  string
+		table  string           // to make; or the file of access keys
 		remove []string
 		status int
 		says   string
@@ -125,6 +132,7 @@ func TestSalvageListsAMissingCapacityStoreAndRegistry(t *testing.T) {
 		{"no capacity store", ots.Capacity, "", []string{instances.CapacityDir}, lossStatus, "the capacity instance archive"},
 		{"no registry beside a capacity store", ots.Capacity, "", []string{instances.RegistryName}, lossStatus, "there is a capacity store"},
 		{"neither", ots.Capacity, "", []string{instances.CapacityDir, instances.RegistryName}, 0, ""},
+		{"neither, of a server", ots.Capacity, credentialsFile, []string{instances.CapacityDir, instances.RegistryName}, lossStatus, "capacity instances"},
 		{"no registry, and a table of another instance", ots.HighPerformance, "archive/t", []string{instances.RegistryName}, lossStatus, "a table of the instance archive"},
 		{"no registry, and a table of the default instance", ots.HighPerformance, "demo/t", []string{instances.RegistryName}, 0, ""},
 	} {
@@ -136,7 +144,13 @@ func TestSalvageListsAMissingCapacityStoreAndRegistry(t *testing.T) {
 		if err := errors.Join(home.Create(ctx, "archive", c.kind), home.Close()); err != nil {
 			t.Fatal(err)
 		}
-		if c.table != "" {
+		switch c.table {
+		case "":
+		case credentialsFile:
+			if _, err := loadCredentials(dir, func(string) string { return "" }); err != nil {
+				t.Fatal(err)
+			}
+		default:
 			store, err := flagstone.Open(dir, flagstone.Options{Sync: flagstone.SyncNone})
 			if err != nil {
 				t.Fatal(err)

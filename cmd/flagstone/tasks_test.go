@@ -46,6 +46,7 @@ var tasks = []task{
 		{"inspect log --limit 5", "segment"}, {"inspect manifest", "orders"}, {"inspect table-file STORE/sst/*/*.sst --limit 5", "rows"},
 	}},
 	{"draw the tree", []step{{"inspect tree orders", "LEVEL"}}},
+	{"verify all files", []step{{"check --rate 1GiB", "no problem found"}}},
 	{"back up, restore", []step{{"backup create STORE-backups", "are new"}}},
 	{"restore to a moment", []step{
 		{"backup create STORE-logged --keep-log 1GiB", "are new"}, {"backup log STORE-logged", "complete up to"},
@@ -67,7 +68,6 @@ func TestEveryTaskOfTheTableIsDone(t *testing.T) {
 		}
 	}
 	stop()
-	done["verify all files"] = []string{"flagstone check"}
 	doTask(t, dir, url, step{"check", "no problem found"})
 	done["save what is intact in a damaged store"] = []string{"flagstone salvage"} // TestSalvageTellsWhetherSomethingWasLost
 	done["metrics, health"] = []string{"serve --metrics-addr"}                     // TestMetricsAndHealth

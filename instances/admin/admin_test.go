@@ -101,6 +101,11 @@ func TestRefusalsKeepTheirKindAndText(t *testing.T) {
 		"no partitions": func(a Admin) error { _, err := a.Partitions(ctx, "demo", "t"); return err },
 		"no split":      func(a Admin) error { return a.Split(ctx, "demo", "t", "x") },
 		"no merge":      func(a Admin) error { return a.Merge(ctx, "nowhere", "t", "x") },
+		"no store":      func(a Admin) error { return a.TakeTable(ctx, "none", "demo", "t") },
+		"store upwards": func(a Admin) error { return a.TakeTable(ctx, "..", "demo", "t") },
+		"store nowhere": func(a Admin) error { return a.TakeTable(ctx, "", "demo", "t") },
+		"no place":      func(a Admin) error { return a.TakeTable(ctx, "none", "demo", "../t") },
+		"a check at 0":  func(a Admin) error { return a.Check(ctx, 0, func(instances.CheckStep) {}) },
 		"no rows":       func(a Admin) error { _, err := a.KeyReport(ctx, "demo", "..", 0); return err },
 	} {
 		here, there := f(home), f(client)

@@ -228,6 +228,38 @@ func (c *Client) LogShipped(ctx context.Context, log instances.StoreLog) error {
 	return c.call(ctx, "DELETE", "/log", nil, log, nil)
 }
 
+// TakeTable is instances.Home.TakeTable. The server gives up also when this process ends.
+func (c *Client) TakeTable(ctx context.Context, within, instance, table string) error {
+	return c.call(ctx, "POST", "/arrivals", url.Values{"within": {within}, "instance": {instance}, "table": {table}}, nil, nil)
+}
+
+// Check is instances.Home.Check. The server ends the check also when this process ends.
+func (c *Client) Check(ctx context.Context, bytesPerSecond int64, tell func(instances.CheckStep)) error {
+	resp, err := c.send(ctx, "POST", "/check", url.Values{"rate": {strconv.FormatInt(bytesPerSecond, 10)}}, nil)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return c.decode(resp, nil)
+	}
+	for lines := json.NewDecoder(resp.Body); ; {
+		var line checkLine
+		switch err := lines.Decode(&line); {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil:
+			return fmt.Errorf("%w any more: the check did not end: %w", ErrNoServer, err)
+		case line.Failed != nil:
+			return line.Failed.asError()
+		case line.Over:
+			return nil
+		case line.CheckStep != nil:
+			tell(*line.CheckStep)
+		}
+	}
+}
+
 // call sends one request and decodes its answer; in and out may be nil.
 func (c *Client) call(ctx context.Context, method, path string, query url.Values, in, out any) error {
 	resp, err := c.send(ctx, method, path, query, in)

@@ -29,10 +29,12 @@
 //	DELETE /partitions?instance=I&table=T&at=V merges
 //	GET    /streams?instance=I&table=T         the stream of a table, and its tunnels
 //	GET    /report?instance=I&table=T&rows=N   a report on its primary key
+//	POST   /arrivals?within=D&instance=I&table=T makes a table of the store in a directory of instances.ArrivalsDir
 //	POST   /checkpoint                         its directory, which goes when the client closes the connection
 //	PUT    /log?limit=N                        keeps the logs of the stores, up to N bytes of each; 0 ends that
 //	POST   /log                                what they keep, as a list of instances.StoreLog
 //	DELETE /log                                gives up what an instances.StoreLog names
+//	POST   /check?rate=N                       verifies the files until the client closes the connection: a line of JSON for each step
 //
 // The pages of package console are below /console/. They need no token, and do most of these operations in a session.
 //
@@ -85,6 +87,8 @@ type Admin interface {
 	KeepLogs(ctx context.Context, limit int64) error
 	KeptLogs(ctx context.Context) ([]instances.StoreLog, error)
 	LogShipped(ctx context.Context, log instances.StoreLog) error
+	TakeTable(ctx context.Context, within, instance, table string) error
+	Check(ctx context.Context, bytesPerSecond int64, tell func(instances.CheckStep)) error
 	Close() error
 }
 
@@ -129,6 +133,7 @@ func newHandler(stopping context.Context, home Admin, feed *console.Feed, token 
 	})
 	guarded.HandleFunc("POST /checkpoint", func(w http.ResponseWriter, r *http.Request) { holdCheckpoint(stopping, home, w, r) })
 	handleLogs(guarded, home)
+	guarded.HandleFunc("POST /check", func(w http.ResponseWriter, r *http.Request) { check(stopping, home, w, r) })
 	want := []byte("Bearer " + token)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, console.Prefix) {
@@ -195,6 +200,46 @@ func handleLogs(mux *http.ServeMux, home Admin) {
 			return nil, home.LogShipped(r.Context(), log)
 		})
 	})
+}
+
+// checkLine is a line of the answer to a check: a step, or its end.
+type checkLine struct {
+	*instances.CheckStep
+	Over   bool     `json:"over,omitempty"`
+	Failed *problem `json:"failed,omitempty"` // why it ended early
+}
+
+// check checks the stores until the client closes the connection or dies, or the server stops.
+func check(stopping context.Context, home Admin, w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	defer context.AfterFunc(stopping, cancel)()
+	connection := http.NewResponseController(w)
+	lines := json.NewEncoder(w)
+	send := func(line checkLine) {
+		_ = connection.SetWriteDeadline(time.Now().Add(answerTime))
+		if err := errors.Join(lines.Encode(line), connection.Flush()); err != nil {
+			cancel()
+		}
+	}
+	begun := false
+	rate, err := strconv.ParseInt(r.URL.Query().Get("rate"), 10, 64)
+	if err != nil {
+		err = errors.Join(instances.ErrInvalid, err)
+	} else {
+		err = home.Check(ctx, rate, func(step instances.CheckStep) {
+			begun = true
+			send(checkLine{CheckStep: &step})
+		})
+	}
+	switch {
+	case !begun && err != nil:
+		answer(w, r, func(*http.Request) (any, error) { return nil, err })
+	case err != nil:
+		send(checkLine{Over: true, Failed: &problem{Error: err.Error()}})
+	default:
+		send(checkLine{Over: true})
+	}
 }
 
 // newMux serves a home, to everybody.
@@ -291,6 +336,10 @@ func newMux(home Admin) *http.ServeMux {
 			return nil, err
 		}
 		return home.Change(r.Context(), r.URL.Query().Get("instance"), &c)
+	})
+	handle("POST /arrivals", func(r *http.Request) (any, error) {
+		q := r.URL.Query()
+		return nil, home.TakeTable(r.Context(), q.Get("within"), q.Get("instance"), q.Get("table"))
 	})
 	handle("GET /partitions", func(r *http.Request) (any, error) {
 		q := r.URL.Query()

@@ -184,6 +184,19 @@ func (reg *Registry) Ref(meta *manifest.FileMeta) *File {
 	return f
 }
 
+// HoldTable adds a reference to the table file with a number, and to its value files, until release is called. ok is
+// false if nothing refers to the file.
+func (reg *Registry) HoldTable(number uint64) (release func(), ok bool) {
+	reg.mu.Lock()
+	defer reg.mu.Unlock()
+	f := reg.mu.tables[number]
+	if f == nil {
+		return nil, false
+	}
+	f.refs++
+	return f.Unref, true
+}
+
 // addBytes counts the bytes of a table file that comes or goes. REQUIRES: mu is held.
 func (reg *Registry) addBytes(n int64) {
 	reg.mu.bytes += n
@@ -212,9 +225,7 @@ func (f *File) Unref() {
 		return
 	}
 	f.release(reg.owner, manifest.TableName(f.Meta.Number))
-	for _, v := range unused {
-		v.release(reg.owner, manifest.ValueName(v.meta.Number))
-	}
+	reg.releaseValues(unused)
 }
 
 // MarkObsolete notes which of the file and its value files the state does not name. They are

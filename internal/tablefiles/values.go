@@ -49,6 +49,30 @@ func (reg *Registry) unrefValues(values []*valueFile) (unused []*valueFile) {
 	return unused
 }
 
+// releaseValues closes value files that have no references left.
+func (reg *Registry) releaseValues(unused []*valueFile) {
+	for _, v := range unused {
+		v.release(reg.owner, manifest.ValueName(v.meta.Number))
+	}
+}
+
+// HoldValues is HoldTable for a value file.
+func (reg *Registry) HoldValues(number uint64) (release func(), ok bool) {
+	reg.mu.Lock()
+	defer reg.mu.Unlock()
+	v := reg.mu.values[number]
+	if v == nil {
+		return nil, false
+	}
+	v.refs++
+	return func() {
+		reg.mu.Lock()
+		unused := reg.unrefValues([]*valueFile{v})
+		reg.mu.Unlock()
+		reg.releaseValues(unused)
+	}, true
+}
+
 // Value reads the value that the encoded reference of a cell refers to. buffer holds the value's
 // memory, grown as needed; the value points into it. Errors name the value file. REQUIRES: the
 // caller holds a reference to the cell's table file.

@@ -2,6 +2,7 @@ package transfer
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,12 +32,18 @@ type File struct {
 	Smallest, Largest []row.Value // primary keys in a table file; nil for a value file
 }
 
-// Export makes dir an export of the keys of a table from start, included, to end, excluded: see table.Range.
-// dir must be empty or not exist; it is complete or empty at every moment. Files that the fragment base, which
-// may be nil, names too are left out. Files are linked, or copied if the file system cannot link them. Errors
-// match commit.ErrInvalid and table.ErrDetached.
-func (m *Mover) Export(ctx context.Context, t *table.Table, dir string, start, end row.Value, base []byte) (fragment []byte, files []File, err error) {
-	low, high, err := table.Range(t.Key, start, end)
+// Exported says what of a table is exported.
+type Exported struct {
+	Start, End row.Value // of the keys, Start included, End excluded: see table.Range
+	Base       []byte    // a fragment whose files are left out, or nil
+	As         string    // the name of the table in the fragment; its own if empty
+}
+
+// Export makes dir an export of a table. dir must be empty or not exist; it is complete or empty at every moment.
+// Files are linked, or copied if the file system cannot link them. Errors match commit.ErrInvalid and
+// table.ErrDetached.
+func (m *Mover) Export(ctx context.Context, t *table.Table, dir string, what Exported) (fragment []byte, files []File, err error) {
+	low, high, err := table.Range(t.Key, what.Start, what.End)
 	if err == nil && (dir == "" || vfs.Within(m.Trees.Dir, dir)) {
 		err = fmt.Errorf("%w: the directory %q is in the store, or none", commit.ErrInvalid, dir)
 	}
@@ -44,8 +51,8 @@ func (m *Mover) Export(ctx context.Context, t *table.Table, dir string, start, e
 		return nil, nil, fmt.Errorf("export of table %q: %w", t.Name, err)
 	}
 	has := map[string]bool{}
-	if base != nil {
-		f, err := manifest.DecodeFragment(base)
+	if what.Base != nil {
+		f, err := manifest.DecodeFragment(what.Base)
 		if err != nil {
 			return nil, nil, fmt.Errorf("export of table %q: the base: %w", t.Name, err)
 		}
@@ -66,6 +73,7 @@ func (m *Mover) Export(ctx context.Context, t *table.Table, dir string, start, e
 		if detached != nil {
 			return fmt.Errorf("%w: table %q, partition %d: %s", table.ErrDetached, t.Name, detached.ID, detached.Reason)
 		}
+		f.Table.Name = cmp.Or(what.As, f.Table.Name)
 		fragment = f.Append(nil)
 		if _, err := manifest.DecodeFragment(fragment); err != nil {
 			return fmt.Errorf("%w: no store would take this of table %q, export a smaller range: %v", commit.ErrInvalid, t.Name, err)

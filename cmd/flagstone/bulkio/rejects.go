@@ -35,6 +35,14 @@ type Rejects struct {
 	err    error // of the line that was too much
 }
 
+// CheckFresh refuses a file of rejected lines, for an import that begins, if it holds something already.
+func CheckFresh(name string) error {
+	if st, err := os.Stat(name); err == nil && st.Size() > 0 {
+		return fmt.Errorf("%s exists and is not empty; give another file for rejected lines", name)
+	}
+	return nil
+}
+
 // NewRejects begins to keep rejected lines of inputs in the file that the state names: in a new or empty one or, if the state
 // is of an import that goes on, behind those that the state knows of. Without a name they are counted alone.
 func NewRejects(inputs []string, most int64, s *State) (*Rejects, error) {
@@ -43,6 +51,11 @@ func NewRejects(inputs []string, most int64, s *State) (*Rejects, error) {
 	if name == "" {
 		return r, nil
 	}
+	if !s.resumed {
+		if err := CheckFresh(name); err != nil {
+			return nil, err
+		}
+	}
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
@@ -50,8 +63,6 @@ func NewRejects(inputs []string, most int64, s *State) (*Rejects, error) {
 	st, err := f.Stat()
 	switch {
 	case err != nil:
-	case !s.resumed && st.Size() > 0:
-		err = fmt.Errorf("%s exists and is not empty; give another file for rejected lines", name)
 	case st.Size() < r.bytes:
 		err = fmt.Errorf("%s has fewer bytes than the import had written to it", name)
 	default:

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// stopAt ends a context when a text is written.
+type stopAt struct {
+	text string
+	stop context.CancelFunc
+}
+
+func (s *stopAt) Write(p []byte) (int, error) {
+	if strings.Contains(string(p), s.text) {
+		s.stop()
+	}
+	return len(p), nil
+}
+
+// TestAServerChecksItsFiles damages a table file beside its server, which goes on to serve what it has read.
+func TestAServerChecksItsFiles(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	_, log, stop := servingWithLog(t, "--dir", dir, "--metrics-addr", "127.0.0.1:0", "--log-format", "json")
+	defer stop()
+	defer http.DefaultClient.CloseIdleConnections()
+	done(t, "table", "create", "t", "--dir", dir, "--key", "k:string")
+	done(t, "instance", "create", "cold", "--dir", dir, "--type", "capacity")
+	done(t, "put", "t", "anna", "-s", "state=new", "--dir", dir)
+	done(t, "table", "flush", "t", "--dir", dir)
+	out := done(t, "check", "--dir", dir, "--rate", "1GiB")
+	for _, want := range []string{"high-performance: 1 tables, 1 table files with 1 rows", "capacity: 0 tables", "no problem found"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q lacks %q", out, want)
+		}
+	}
+
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var said bytes.Buffer
+	status := run(ctx, []string{"check", "--dir", dir, "--rate", "1"}, &output{out: &said, err: &stopAt{"checking", cancel}})
+	if status != 1 || strings.Contains(said.String(), "no problem") {
+		t.Errorf("an interrupted check: status %d, %q", status, said.String())
+	}
+
+	files, err := filepath.Glob(filepath.Join(dir, "sst", "*", "*.sst"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("table files %v, %v", files, err)
+	}
+	f, err := os.OpenFile(files[0], os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.WriteAt([]byte{0xff, 0xff}, 10); err != nil {
+		t.Fatal(err)
+	}
+	status, found, errOut := command(t, "check", "--quiet", "--dir", dir)
+	for status == 1 && strings.Contains(errOut, "a check is under way") { // the server notices a little later that a client has gone
+		status, found, errOut = command(t, "check", "--quiet", "--dir", dir)
+	}
+	if status != 1 || strings.Count(found, "\n") != 1 || !strings.Contains(found, files[0]) || !strings.Contains(found, "offset") || !strings.Contains(errOut, "1 problems found") {
+		t.Errorf("status %d, %q, %q", status, found, errOut)
+	}
+	if lines := logged(log(), "damage found"); len(lines) != 1 || lines[0]["level"] != "ERROR" || !strings.Contains(lines[0]["error"].(string), files[0]) {
+		t.Errorf("the log has %v", lines)
+	}
+	at := logged(log(), "metrics")[0]["url"].(string)
+	if _, body := get(t, at); !strings.Contains(body, `flagstone_store_failures_total{store="high-performance",work="check"} 1`) {
+		t.Error("the metrics do not count the damage")
+	}
+}
