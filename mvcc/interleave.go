@@ -24,16 +24,18 @@ const (
 // interleaved is a merge of runs that may interleave.
 type interleaved interface {
 	// CollectInterleaved adds rows that r shows to dst, and returns their number: the current row
-	// and those after it below limit, of all runs. The merge then stands on the last of them. It
-	// returns 0 if the runs do not interleave, or the current row must be read by itself. A nil
-	// projection wants no columns. It cannot fail. REQUIRES: the row is unread.
+	// and those after it below limit, of all runs. The merge then stands on the last of them, which
+	// cannot be read again: only a movement may follow. It returns 0 if the runs do not interleave, or
+	// the current row must be read by itself. A nil projection wants no columns. If a run fails, the
+	// next movement gets the error. REQUIRES: the row is unread, and limit, projection and reader are
+	// the same until the merge is positioned anew.
 	CollectInterleaved(dst *row.Chunk, limit []byte, p *row.Projection, r *RowReader) int
 }
 
 // CollectInterleaved is as in interleaved. It ends where a run has no more rows in its chunk, since
 // names and values may be borrowed from a block that the run leaves then.
 func (m *MergeIterator) CollectInterleaved(dst *row.Chunk, limit []byte, p *row.Projection, reader *RowReader) (n int) {
-	if m.backward || m.stretch > 0 || m.ahead == 0 && m.short < shortStretches {
+	if m.err != nil || m.backward || m.stretch > 0 || m.ahead == 0 && m.short < shortStretches {
 		return 0
 	}
 	first := m.heap[0].run
@@ -57,7 +59,9 @@ func (m *MergeIterator) CollectInterleaved(dst *row.Chunk, limit []byte, p *row.
 	if n > 0 {
 		key, _ := dst.Row(dst.Len() - 1)
 		m.key, m.moved = append(m.key[:0], key...), true
-		m.gather()
+		if m.err == nil {
+			m.gather()
+		}
 	}
 	return n
 }
@@ -140,6 +144,9 @@ func (m *MergeIterator) rest() {
 
 // unreadRow does so with all runs that hold the current row.
 func (m *MergeIterator) unreadRow() bool {
+	if m.err != nil {
+		return false
+	}
 	for _, i := range m.holders {
 		if r := &m.runs[i]; r.chunk != nil && !m.unread(r) {
 			return false
@@ -160,8 +167,9 @@ func (m *MergeIterator) takeChunk() *row.Chunk {
 	return c
 }
 
-// drop takes the chunk from a run.
+// drop takes the chunk from a run. What the chunk points to may go then.
 func (m *MergeIterator) drop(r *run) {
+	clear(r.chunk.Cells)
 	if r.chunk.Size() <= keptChunk {
 		m.chunks = append(m.chunks, r.chunk)
 	}

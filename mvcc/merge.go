@@ -112,7 +112,7 @@ func (m *MergeIterator) NextRow() bool {
 	}
 	if m.moved {
 		m.moved = false
-		return len(m.places) > 0
+		return m.err == nil && len(m.places) > 0
 	}
 	return m.advance()
 }
@@ -158,7 +158,7 @@ func (m *MergeIterator) Cell() *row.Cell { return m.cells.Cell() }
 // Extent is as in RowMerge. It describes several rows only if one run holds them: they lie below
 // the rows at which all other runs stand. NextRow compares no keys until it leaves them.
 func (m *MergeIterator) Extent(ask row.Ask, e *row.Extent) (newer row.Cursor, ok bool) {
-	if m.ahead > 0 && !m.unreadRow() {
+	if !m.unreadRow() {
 		return nil, false
 	}
 	if ask.Rows && len(m.places) > 1 {
@@ -202,7 +202,7 @@ func (m *MergeIterator) Close() (err error) {
 		}
 	}
 	clear(m.runs)
-	m.runs, m.heap, m.places = m.runs[:0], m.heap[:0], m.places[:0]
+	m.runs, m.heap, m.places, m.prefix = m.runs[:0], m.heap[:0], m.places[:0], nil
 	return err
 }
 
@@ -232,8 +232,8 @@ func (m *MergeIterator) settle(r *run, ok bool) bool {
 		return true
 	}
 	r.key = nil
-	if m.err = r.it.Error(); m.err != nil {
-		m.places = m.places[:0]
+	if err := r.it.Error(); err != nil {
+		m.err, m.places = err, m.places[:0]
 		return false
 	}
 	return true
