@@ -58,12 +58,17 @@ func (s *Store) KeepLog(ctx context.Context, limit int64) error {
 	})
 }
 
+// keep changes what is kept. The log spares segments before the manifest says that they are kept.
 func (s *Store) keep(k *manifest.LogKeeping) error {
-	state, err := s.commitEdit(&manifest.Edit{Keep: k})
-	if err != nil {
-		return err
+	s.keeping.Lock()
+	defer s.keeping.Unlock()
+	if s.state().Kept.From == 0 && k.From > 0 {
+		if err := s.log.Keep(k.From); err != nil {
+			return err
+		}
 	}
-	return s.log.Keep(state.Kept.From)
+	_, err := s.commitEdit(&manifest.Edit{Keep: k})
+	return errors.Join(err, s.log.Keep(s.state().Kept.From))
 }
 
 // KeptLog closes the current segment of the log, unless it is empty, and returns what is kept. The error matches
@@ -143,10 +148,15 @@ func ReplayLog(ctx context.Context, dir string, changes [][]byte, records func(a
 		return fmt.Errorf("repeat the changes of tables in %s: %w", dir, err)
 	}
 	opts.replay = func(r *recovery.Replay) error {
+		last := uint64(0)
 		return records(func(first uint64, batch []byte) error {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
+			if first <= last {
+				return nil // two parts of the log overlap
+			}
+			last = first
 			// Segment 1 is that of the store's own log, which begins behind the replay.
 			return r.Record(wal.Record{Stream: row.LogStream, Segment: 1, Position: first, Payload: batch})
 		})

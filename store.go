@@ -84,6 +84,8 @@ type Store struct {
 	// merges is held, shared, while the outcome of a compaction is committed; a change of table
 	// options takes it exclusively.
 	merges sync.RWMutex
+	// keeping is held while the manifest and the log agree on what is kept.
+	keeping sync.Mutex
 
 	tables tables
 
