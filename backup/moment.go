@@ -179,7 +179,8 @@ func (a *Archive) Moments(ctx context.Context, backups []string) (map[string]Mom
 }
 
 // RestoreAt is Restore of the newest backup before a moment, in microseconds since the epoch, whose name it returns, and
-// of the log up to the moment, which is included. Errors match ErrMoment, too.
+// of the log up to the moment, which is included. It passes over backups that cannot be read. Errors match ErrMoment,
+// too.
 func (a *Archive) RestoreAt(ctx context.Context, micros int64, fsys vfs.FS, dir string, progress func(Progress)) (backup string, err error) {
 	names, err := a.Names(ctx)
 	if err != nil {
@@ -190,16 +191,25 @@ func (a *Archive) RestoreAt(ctx context.Context, micros int64, fsys vfs.FS, dir 
 		return "", err
 	}
 	why := "no backup before it has kept its log"
+	var unread []error // of backups that may be newer than the moment
 	for _, name := range slices.Backward(names) {
 		d, err := a.description(ctx, name)
+		if err == nil && slices.ContainsFunc(d.origins, func(o origin) bool { return o.micros > micros }) {
+			continue // its log may be damaged, and is not needed
+		}
+		var moments Moments
+		var stores []storePlan
+		if err == nil {
+			moments, stores, err = a.plan(ctx, d, parts, micros)
+		}
+		if isUnreadable(err) {
+			unread = append(unread, err)
+			continue
+		}
 		if err != nil {
 			return "", err
 		}
-		moments, stores, err := a.plan(ctx, d, parts, micros)
-		if err != nil {
-			return "", err
-		}
-		if stores == nil || moments.From > micros {
+		if stores == nil {
 			continue
 		}
 		if moments.Until < micros { // an older one needs the same log
@@ -208,7 +218,13 @@ func (a *Archive) RestoreAt(ctx context.Context, micros int64, fsys vfs.FS, dir 
 		}
 		return name, a.restore(ctx, d, stores, micros, fsys, dir, progress)
 	}
-	return "", a.refusal(ctx, micros, why)
+	return "", errors.Join(append([]error{a.refusal(ctx, micros, why)}, unread...)...)
+}
+
+// isUnreadable reports whether an error is of one object, which is damaged, of a newer version, or gone. Others may be
+// read.
+func isUnreadable(err error) bool {
+	return isProblem(err) || isMissing(err) || errors.As(err, new(newerError))
 }
 
 // refusal is the error for a moment that cannot be restored. It says which ones can be.

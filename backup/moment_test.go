@@ -323,3 +323,30 @@ func TestALogNeedsABackup(t *testing.T) {
 		t.Errorf("a log without a backup: %v", err)
 	}
 }
+
+// TestANewerBackupThatCannotBeReadBlocksNoMoment: older backups serve the moments before it, and those behind it.
+func TestANewerBackupThatCannotBeReadBlocksNoMoment(t *testing.T) {
+	r := newLogged(t, 1, nil)
+	r.backUp()
+	r.written(20)
+	r.ok(r.ship(r.repo()))
+	name := backupsPrefix + r.backUp()
+	r.written(20)
+	r.ok(r.ship(r.repo()))
+	content, err := getAll(r.ctx, r.repo(), name, nil)
+	r.ok(err)
+	for _, damaged := range [][]byte{content[:len(content)/2], nil} {
+		r.ok(r.repo().Put(r.ctx, name, func(w io.Writer) error {
+			_, err := w.Write(damaged)
+			return err
+		}))
+		for _, m := range r.moments {
+			got, err := r.restoreAt(m.micros)
+			r.ok(err)
+			r.compare(FormatMicros(m.micros), got, m.model)
+		}
+		if _, err := r.restoreAt(r.until + 1); !errors.Is(err, ErrMoment) || !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), name) {
+			t.Errorf("a moment that no backup serves: %v", err)
+		}
+	}
+}
