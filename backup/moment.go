@@ -318,9 +318,9 @@ func (p *pruner) pruneLogs(ctx context.Context) error {
 		oldest, has := p.oldest[store]
 		newest := slices.MaxFunc(parts, func(p, q logPart) int { return cmp.Compare(p.micros, q.micros) }).micros
 		for _, part := range parts {
-			needed := part.until > oldest || part.until == oldest && part.from == part.until
+			needed := part.until >= oldest // one that ends there may have the only note of a change behind the backup
 			if !has {
-				needed = !p.old(newest / 1000)
+				needed = newest == 0 || !p.old(newest/1000) // the first Ship may be running if no time is known
 			}
 			if err != nil || needed {
 				continue

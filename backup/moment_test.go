@@ -350,3 +350,29 @@ func TestANewerBackupThatCannotBeReadBlocksNoMoment(t *testing.T) {
 		}
 	}
 }
+
+// TestPruneKeepsTheLogThatMayBeNeeded: parts of a Ship that runs have no time, and a part that ends where the oldest
+// backup begins may have a note that the backup needs.
+func TestPruneKeepsTheLogThatMayBeNeeded(t *testing.T) {
+	r := newLogged(t, 1, nil)
+	name := r.backUp()
+	d, err := r.archive().description(r.ctx, name)
+	r.ok(err)
+	o, other := d.origins[0], storeName([16]byte{9})
+	dead := r.clock.NowMicros()
+	put := func(store string, from, until uint64, micros int64) string {
+		p := logPart{store: store, from: from, until: until, micros: micros}
+		r.ok(r.repo().Put(r.ctx, p.name(), func(w io.Writer) error {
+			return writeLog(w, nil, &p, nil, func(func(uint64, []byte) error) error { return nil })
+		}))
+		return p.name()
+	}
+	kept := []string{put(storeName(o.store), o.segment-1, o.segment, 1), put(storeName(o.store), o.segment, o.segment, 1), put(other, 1, 65, 0), put(other, 65, 129, 0)}
+	gone := []string{put(storeName(o.store), 0, o.segment-1, 1), put(storeName([16]byte{8}), 1, 2, 0), put(storeName([16]byte{8}), 2, 3, dead)}
+	r.prune(r.archive(), 1)
+	for i, name := range append(kept, gone...) {
+		if there, err := exists(r.ctx, r.repo(), name); err != nil || there != (i < len(kept)) {
+			t.Errorf("part %s: there %v, %v", name, there, err)
+		}
+	}
+}
