@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -374,5 +375,37 @@ func TestPruneKeepsTheLogThatMayBeNeeded(t *testing.T) {
 		if there, err := exists(r.ctx, r.repo(), name); err != nil || there != (i < len(kept)) {
 			t.Errorf("part %s: there %v, %v", name, there, err)
 		}
+	}
+}
+
+// TestOnlyAReadablePartSaysHowFarALogReaches: a part without segments is not read otherwise, and its name may lie.
+func TestOnlyAReadablePartSaysHowFarALogReaches(t *testing.T) {
+	r := newLogged(t, 1, nil)
+	name := r.backUp()
+	r.written(20)
+	r.ok(r.ship(r.repo()))
+	last := r.parts()[len(r.parts())-1]
+	last.from = last.until
+	whole := logHeader(&last, nil)
+	for what, micros := range map[string]int64{"of the end of time": math.MaxInt64, "behind the log": r.until + 1} {
+		last.micros = micros
+		for _, content := range [][]byte{nil, whole[:20], whole} {
+			r.ok(r.repo().Put(r.ctx, last.name(), func(w io.Writer) error {
+				_, err := w.Write(content)
+				return err
+			}))
+			all, err := r.archive().Moments(r.ctx, []string{name})
+			r.ok(err)
+			if m := all[name]; m.Until != r.until || !strings.Contains(m.Why, last.name()) {
+				t.Errorf("an object of %d bytes %s: until %d, %s; want %d", len(content), what, m.Until, m.Why, r.until)
+			}
+			if _, err := r.restoreAt(r.until + 1); !errors.Is(err, ErrMoment) || !strings.Contains(err.Error(), last.name()) {
+				t.Errorf("an object of %d bytes %s: %v", len(content), what, err)
+			}
+		}
+		got, err := r.restoreAt(r.moments[0].micros)
+		r.ok(err)
+		r.compare("before it", got, r.moments[0].model)
+		r.ok(r.repo().Delete(r.ctx, last.name()))
 	}
 }
