@@ -144,7 +144,9 @@ func (a *Archive) notes(ctx context.Context, parts []logPart, first, last uint64
 			return nil, err
 		}
 		for _, n := range list {
-			notes[n.Number] = n
+			if n.Number >= first && n.Number <= last {
+				notes[n.Number] = n
+			}
 		}
 	}
 	return notes, nil

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -407,5 +409,39 @@ func TestOnlyAReadablePartSaysHowFarALogReaches(t *testing.T) {
 		r.ok(err)
 		r.compare("before it", got, r.moments[0].model)
 		r.ok(r.repo().Delete(r.ctx, last.name()))
+	}
+}
+
+// TestTheNotesOfALogAreBoundedTogether: a header of notes that are allowed each does not take what all of them have.
+func TestTheNotesOfALogAreBoundedTogether(t *testing.T) {
+	r := newLogged(t, 1, nil)
+	p := &logPart{store: storeName([16]byte{1}), from: 1, until: 1}
+	large := flagstone.LogNote{Number: 1, What: "a change", Edit: make([]byte, maxLogNote)}
+	for n, fits := range map[int]bool{3: true, 4: false, 6: false} {
+		r.ok(r.repo().Put(r.ctx, p.name(), func(w io.Writer) error {
+			return writeLog(w, nil, p, slices.Repeat([]flagstone.LogNote{large}, n), func(func(uint64, []byte) error) error { return nil })
+		}))
+		notes, err := readLog(r.ctx, r.repo(), nil, p, nil)
+		if fits && (err != nil || len(notes) != n) || !fits && (!errors.Is(err, ErrDamaged) || notes != nil) {
+			t.Errorf("%d notes of 4 MiB: %d notes, %v", n, len(notes), err)
+		}
+	}
+}
+
+// TestNotesOfOtherChangesDoNotCount: only the changes between a backup and a moment matter.
+func TestNotesOfOtherChangesDoNotCount(t *testing.T) {
+	r := newLogged(t, 1, nil)
+	r.backUp()
+	p := logPart{store: storeName([16]byte{1}), from: 1, until: 1, changes: 3}
+	var list []flagstone.LogNote
+	for _, n := range []uint64{0, 1, 2, 3, 4, math.MaxUint64} {
+		list = append(list, flagstone.LogNote{Number: n})
+	}
+	r.ok(r.repo().Put(r.ctx, p.name(), func(w io.Writer) error {
+		return writeLog(w, nil, &p, list, func(func(uint64, []byte) error) error { return nil })
+	}))
+	notes, err := r.archive().notes(r.ctx, []logPart{p}, 2, 3)
+	if got := slices.Sorted(maps.Keys(notes)); err != nil || !slices.Equal(got, []uint64{2, 3}) {
+		t.Errorf("notes of the changes %v, %v; want 2 and 3", got, err)
 	}
 }
