@@ -24,9 +24,11 @@ import (
 const (
 	logPrefix = "log/"
 	logMagic  = "flagblog"
-	// maxLogNotes and maxLogNote bound what the header of a part of a log takes in memory. A store keeps less.
-	maxLogNotes = 1 << 16
-	maxLogNote  = 4 << 20
+	// maxLogNotes, maxLogNote and maxNoteBytes bound what the header of a part of a log takes in memory: notes, bytes of
+	// a field, bytes of all notes. A store keeps less: 4,096 notes, of 256 KiB together.
+	maxLogNotes  = 1 << 16
+	maxLogNote   = 4 << 20
+	maxNoteBytes = 16 << 20
 )
 
 // logName matches the name of a part of a log, behind the prefix.
@@ -219,12 +221,17 @@ func (r *logReader) header(name string) (notes []flagstone.LogNote) {
 	if count > maxLogNotes {
 		r.damaged("it has %d notes", count)
 	}
+	size := 0
 	for range count {
 		if r.err != nil {
 			return nil
 		}
 		n := flagstone.LogNote{Number: r.number(), Micros: readNumber(r, binary.ReadVarint)}
 		n.What, n.Edit = string(r.text(maxLogNote)), r.text(maxLogNote)
+		if size += len(n.What) + len(n.Edit); size > maxNoteBytes {
+			r.damaged("its notes have more than %d bytes", maxNoteBytes)
+			return nil
+		}
 		notes = append(notes, n)
 	}
 	r.checksum("its header")

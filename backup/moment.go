@@ -45,6 +45,7 @@ type storePlan struct {
 	origin  *origin
 	parts   []logPart // ascending
 	changes [][]byte
+	unread  error // of the last part that does not count because it cannot be read
 }
 
 // planStore plans for a store, of whose log there are parts. Until is below the moment if it cannot be restored.
@@ -74,17 +75,35 @@ func (a *Archive) planStore(ctx context.Context, o *origin, parts []logPart, mic
 		}
 	}
 	slices.SortFunc(complete, func(p, q logPart) int { return cmp.Compare(p.micros, q.micros) })
+	complete, err := a.upTo(ctx, &p, complete, micros)
 	if len(complete) == 0 {
-		return p, nil
-	}
-	enough := slices.IndexFunc(complete, func(part logPart) bool { return part.micros >= micros })
-	if enough >= 0 {
-		complete = complete[:enough+1]
+		return p, err
 	}
 	last := complete[len(complete)-1]
 	p.Until = last.micros
 	p.parts = slices.DeleteFunc(p.parts, func(part logPart) bool { return part.from >= last.until })
 	return p, a.planChanges(ctx, &p, parts, complete, micros)
+}
+
+// upTo returns the parts, of which micros ascends, up to the first one that reaches a moment, or else all. Only the
+// header of the last one says that its name is not a lie: those that cannot be read do not count.
+func (a *Archive) upTo(ctx context.Context, p *storePlan, complete []logPart, micros int64) ([]logPart, error) {
+	for len(complete) > 0 {
+		last := slices.IndexFunc(complete, func(part logPart) bool { return part.micros >= micros })
+		if last < 0 {
+			last = len(complete) - 1
+		}
+		_, err := readLog(ctx, a.repo, a.unsealer, &complete[last], nil)
+		if err == nil {
+			return complete[:last+1], nil
+		}
+		if !isUnreadable(err) {
+			return nil, err
+		}
+		p.Why, p.unread = err.Error(), err
+		complete = slices.Delete(complete, last, last+1)
+	}
+	return nil, nil
 }
 
 // planChanges plans the changes beside the log. One that is unknown, or that cannot be made again, ends what can be
@@ -96,13 +115,12 @@ func (a *Archive) planChanges(ctx context.Context, p *storePlan, parts, complete
 		note, known := notes[n]
 		switch {
 		case !known:
+			before, err := a.upTo(ctx, p, slices.DeleteFunc(complete, func(part logPart) bool { return part.changes >= n }), math.MaxInt64)
 			p.Until, p.Why = p.From-1, "a change was made that was not noted; make another backup"
-			for _, part := range complete {
-				if part.changes < n {
-					p.Until = part.micros
-				}
+			if len(before) > 0 {
+				p.Until = before[len(before)-1].micros
 			}
-			return nil
+			return err
 		case len(note.Edit) == 0 && note.Micros <= p.Until:
 			p.Until, p.Why = note.Micros-1, fmt.Sprintf("the log does not have %s at %s; make another backup", note.What, FormatMicros(note.Micros))
 			return nil
@@ -126,7 +144,9 @@ func (a *Archive) notes(ctx context.Context, parts []logPart, first, last uint64
 			return nil, err
 		}
 		for _, n := range list {
-			notes[n.Number] = n
+			if n.Number >= first && n.Number <= last {
+				notes[n.Number] = n
+			}
 		}
 	}
 	return notes, nil
@@ -179,7 +199,8 @@ func (a *Archive) Moments(ctx context.Context, backups []string) (map[string]Mom
 }
 
 // RestoreAt is Restore of the newest backup before a moment, in microseconds since the epoch, whose name it returns, and
-// of the log up to the moment, which is included. Errors match ErrMoment, too.
+// of the log up to the moment, which is included. It passes over backups that cannot be read. Errors match ErrMoment,
+// too.
 func (a *Archive) RestoreAt(ctx context.Context, micros int64, fsys vfs.FS, dir string, progress func(Progress)) (backup string, err error) {
 	names, err := a.Names(ctx)
 	if err != nil {
@@ -189,30 +210,50 @@ func (a *Archive) RestoreAt(ctx context.Context, micros int64, fsys vfs.FS, dir 
 	if err != nil {
 		return "", err
 	}
-	why := "no backup before it has kept its log"
+	why := errors.New("no backup before it has kept its log")
+	var unread []error // of backups that may be newer than the moment
 	for _, name := range slices.Backward(names) {
 		d, err := a.description(ctx, name)
+		if err == nil && slices.ContainsFunc(d.origins, func(o origin) bool { return o.micros > micros }) {
+			continue // its log may be damaged, and is not needed
+		}
+		var moments Moments
+		var stores []storePlan
+		if err == nil {
+			moments, stores, err = a.plan(ctx, d, parts, micros)
+		}
+		if isUnreadable(err) {
+			unread = append(unread, err)
+			continue
+		}
 		if err != nil {
 			return "", err
 		}
-		moments, stores, err := a.plan(ctx, d, parts, micros)
-		if err != nil {
-			return "", err
-		}
-		if stores == nil || moments.From > micros {
+		if stores == nil {
 			continue
 		}
 		if moments.Until < micros { // an older one needs the same log
-			why = fmt.Sprintf("backup %s: %s", name, moments.Why)
+			why = fmt.Errorf("backup %s: %s", name, moments.Why)
+			for _, p := range stores {
+				if p.unread != nil && p.unread.Error() == moments.Why {
+					why = fmt.Errorf("backup %s: %w", name, p.unread)
+				}
+			}
 			break
 		}
 		return name, a.restore(ctx, d, stores, micros, fsys, dir, progress)
 	}
-	return "", a.refusal(ctx, micros, why)
+	return "", errors.Join(append([]error{a.refusal(ctx, micros, why)}, unread...)...)
+}
+
+// isUnreadable reports whether an error is of one object, which is damaged, of a newer version, or gone. Others may be
+// read.
+func isUnreadable(err error) bool {
+	return isProblem(err) || isMissing(err) || errors.As(err, new(newerError))
 }
 
 // refusal is the error for a moment that cannot be restored. It says which ones can be.
-func (a *Archive) refusal(ctx context.Context, micros int64, why string) error {
+func (a *Archive) refusal(ctx context.Context, micros int64, why error) error {
 	names, err := a.Names(ctx)
 	if err != nil {
 		return err
@@ -235,7 +276,7 @@ func (a *Archive) refusal(ctx context.Context, micros int64, why string) error {
 	for _, m := range merged[max(len(merged)-most, 0):] {
 		possible = append(possible, FormatMicros(m.From)+" to "+FormatMicros(m.Until))
 	}
-	return fmt.Errorf("%w: %s: %s; what can be: %s", ErrMoment, FormatMicros(micros), why, cmp.Or(strings.Join(possible, ", "), "nothing"))
+	return fmt.Errorf("%w: %s: %w; what can be: %s", ErrMoment, FormatMicros(micros), why, cmp.Or(strings.Join(possible, ", "), "nothing"))
 }
 
 // replay brings the store of a plan, which was restored, to a moment.
@@ -302,9 +343,9 @@ func (p *pruner) pruneLogs(ctx context.Context) error {
 		oldest, has := p.oldest[store]
 		newest := slices.MaxFunc(parts, func(p, q logPart) int { return cmp.Compare(p.micros, q.micros) }).micros
 		for _, part := range parts {
-			needed := part.until > oldest || part.until == oldest && part.from == part.until
+			needed := part.until >= oldest // one that ends there may have the only note of a change behind the backup
 			if !has {
-				needed = !p.old(newest / 1000)
+				needed = newest == 0 || !p.old(newest/1000) // the first Ship may be running if no time is known
 			}
 			if err != nil || needed {
 				continue

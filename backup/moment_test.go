@@ -6,7 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -321,5 +324,124 @@ func TestALogNeedsABackup(t *testing.T) {
 	r := newLogged(t, 1, nil)
 	if err := r.ship(r.repo()); !errors.Is(err, ErrNotRepository) {
 		t.Errorf("a log without a backup: %v", err)
+	}
+}
+
+// TestANewerBackupThatCannotBeReadBlocksNoMoment: older backups serve the moments before it, and those behind it.
+func TestANewerBackupThatCannotBeReadBlocksNoMoment(t *testing.T) {
+	r := newLogged(t, 1, nil)
+	r.backUp()
+	r.written(20)
+	r.ok(r.ship(r.repo()))
+	name := backupsPrefix + r.backUp()
+	r.written(20)
+	r.ok(r.ship(r.repo()))
+	content, err := getAll(r.ctx, r.repo(), name, nil)
+	r.ok(err)
+	for _, damaged := range [][]byte{content[:len(content)/2], nil} {
+		r.ok(r.repo().Put(r.ctx, name, func(w io.Writer) error {
+			_, err := w.Write(damaged)
+			return err
+		}))
+		for _, m := range r.moments {
+			got, err := r.restoreAt(m.micros)
+			r.ok(err)
+			r.compare(FormatMicros(m.micros), got, m.model)
+		}
+		if _, err := r.restoreAt(r.until + 1); !errors.Is(err, ErrMoment) || !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), name) {
+			t.Errorf("a moment that no backup serves: %v", err)
+		}
+	}
+}
+
+// TestPruneKeepsTheLogThatMayBeNeeded: parts of a Ship that runs have no time, and a part that ends where the oldest
+// backup begins may have a note that the backup needs.
+func TestPruneKeepsTheLogThatMayBeNeeded(t *testing.T) {
+	r := newLogged(t, 1, nil)
+	name := r.backUp()
+	d, err := r.archive().description(r.ctx, name)
+	r.ok(err)
+	o, other := d.origins[0], storeName([16]byte{9})
+	dead := r.clock.NowMicros()
+	put := func(store string, from, until uint64, micros int64) string {
+		p := logPart{store: store, from: from, until: until, micros: micros}
+		r.ok(r.repo().Put(r.ctx, p.name(), func(w io.Writer) error {
+			return writeLog(w, nil, &p, nil, func(func(uint64, []byte) error) error { return nil })
+		}))
+		return p.name()
+	}
+	kept := []string{put(storeName(o.store), o.segment-1, o.segment, 1), put(storeName(o.store), o.segment, o.segment, 1), put(other, 1, 65, 0), put(other, 65, 129, 0)}
+	gone := []string{put(storeName(o.store), 0, o.segment-1, 1), put(storeName([16]byte{8}), 1, 2, 0), put(storeName([16]byte{8}), 2, 3, dead)}
+	r.prune(r.archive(), 1)
+	for i, name := range append(kept, gone...) {
+		if there, err := exists(r.ctx, r.repo(), name); err != nil || there != (i < len(kept)) {
+			t.Errorf("part %s: there %v, %v", name, there, err)
+		}
+	}
+}
+
+// TestOnlyAReadablePartSaysHowFarALogReaches: a part without segments is not read otherwise, and its name may lie.
+func TestOnlyAReadablePartSaysHowFarALogReaches(t *testing.T) {
+	r := newLogged(t, 1, nil)
+	name := r.backUp()
+	r.written(20)
+	r.ok(r.ship(r.repo()))
+	last := r.parts()[len(r.parts())-1]
+	last.from = last.until
+	whole := logHeader(&last, nil)
+	for what, micros := range map[string]int64{"of the end of time": math.MaxInt64, "behind the log": r.until + 1} {
+		last.micros = micros
+		for _, content := range [][]byte{nil, whole[:20], whole} {
+			r.ok(r.repo().Put(r.ctx, last.name(), func(w io.Writer) error {
+				_, err := w.Write(content)
+				return err
+			}))
+			all, err := r.archive().Moments(r.ctx, []string{name})
+			r.ok(err)
+			if m := all[name]; m.Until != r.until || !strings.Contains(m.Why, last.name()) {
+				t.Errorf("an object of %d bytes %s: until %d, %s; want %d", len(content), what, m.Until, m.Why, r.until)
+			}
+			if _, err := r.restoreAt(r.until + 1); !errors.Is(err, ErrMoment) || !strings.Contains(err.Error(), last.name()) {
+				t.Errorf("an object of %d bytes %s: %v", len(content), what, err)
+			}
+		}
+		got, err := r.restoreAt(r.moments[0].micros)
+		r.ok(err)
+		r.compare("before it", got, r.moments[0].model)
+		r.ok(r.repo().Delete(r.ctx, last.name()))
+	}
+}
+
+// TestTheNotesOfALogAreBoundedTogether: a header of notes that are allowed each does not take what all of them have.
+func TestTheNotesOfALogAreBoundedTogether(t *testing.T) {
+	r := newLogged(t, 1, nil)
+	p := &logPart{store: storeName([16]byte{1}), from: 1, until: 1}
+	large := flagstone.LogNote{Number: 1, What: "a change", Edit: make([]byte, maxLogNote)}
+	for n, fits := range map[int]bool{3: true, 4: false, 6: false} {
+		r.ok(r.repo().Put(r.ctx, p.name(), func(w io.Writer) error {
+			return writeLog(w, nil, p, slices.Repeat([]flagstone.LogNote{large}, n), func(func(uint64, []byte) error) error { return nil })
+		}))
+		notes, err := readLog(r.ctx, r.repo(), nil, p, nil)
+		if fits && (err != nil || len(notes) != n) || !fits && (!errors.Is(err, ErrDamaged) || notes != nil) {
+			t.Errorf("%d notes of 4 MiB: %d notes, %v", n, len(notes), err)
+		}
+	}
+}
+
+// TestNotesOfOtherChangesDoNotCount: only the changes between a backup and a moment matter.
+func TestNotesOfOtherChangesDoNotCount(t *testing.T) {
+	r := newLogged(t, 1, nil)
+	r.backUp()
+	p := logPart{store: storeName([16]byte{1}), from: 1, until: 1, changes: 3}
+	var list []flagstone.LogNote
+	for _, n := range []uint64{0, 1, 2, 3, 4, math.MaxUint64} {
+		list = append(list, flagstone.LogNote{Number: n})
+	}
+	r.ok(r.repo().Put(r.ctx, p.name(), func(w io.Writer) error {
+		return writeLog(w, nil, &p, list, func(func(uint64, []byte) error) error { return nil })
+	}))
+	notes, err := r.archive().notes(r.ctx, []logPart{p}, 2, 3)
+	if got := slices.Sorted(maps.Keys(notes)); err != nil || !slices.Equal(got, []uint64{2, 3}) {
+		t.Errorf("notes of the changes %v, %v; want 2 and 3", got, err)
 	}
 }

@@ -66,6 +66,11 @@ func getAll(ctx context.Context, repo Repository, name string, unsealer Unsealer
 	return content, nil
 }
 
+// newerError reports a version that this program does not know.
+type newerError string
+
+func (e newerError) Error() string { return string(e) }
+
 func newer(name string, version, known int) error {
-	return fmt.Errorf("%s has version %d, this program reads up to %d", name, version, known)
+	return newerError(fmt.Sprintf("%s has version %d, this program reads up to %d", name, version, known))
 }
