@@ -57,8 +57,8 @@ func Check(ctx context.Context, dir string, opts Options, progress func(file str
 
 // CheckOptions say how an open store is checked.
 type CheckOptions struct {
-	// Pace, if not nil, is called before bytes are read from a file. It may wait, to bound the rate; its error ends the
-	// check.
+	// Pace, if not nil, is called before bytes are read from a file, a mebibyte at most. It may wait, to bound the rate;
+	// its error ends the check.
 	Pace func(bytes int) error
 	// Progress, if not nil, is called before each file, with how many bytes of all table and value files are done.
 	Progress func(file string, done, all int64)
@@ -72,7 +72,12 @@ type CheckOptions struct {
 // the store had when the call began, unless the store has no use for one any more when its turn comes. It takes memory
 // for the manifest, the index of one table file and some MiB. Each problem is logged and reported as an EventFailure
 // whose Reason is "check". An error says that the check ended early: ctx or Pace ended it, or the store was closed.
+// Close waits until the check has ended, so the functions of opts must not call it.
 func (s *Store) Check(ctx context.Context, opts CheckOptions) (CheckReport, error) {
+	if !s.jobs.Begin() {
+		return CheckReport{}, ErrClosed
+	}
+	defer s.jobs.End()
 	live := check.Live{Files: s.files, Manifest: func() error { return nil }, Pace: func(bytes int) error {
 		if s.closed.Load() {
 			return ErrClosed

@@ -6,8 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/flagstone-db/flagstone/manifest"
@@ -174,7 +176,17 @@ func TestACheckOfAnOpenStoreEnds(t *testing.T) {
 	if !errors.Is(err, context.Canceled) || len(report.Problems) > 0 {
 		t.Errorf("by its context: %v, %v", err, report.Problems)
 	}
-	report, err = f.store.Check(ctx(), CheckOptions{Pace: func(int) error { return f.store.Close() }})
+	closed := make(chan error)
+	closing := sync.OnceFunc(func() {
+		go func() { closed <- f.store.Close() }()
+		for !f.store.closed.Load() {
+			runtime.Gosched()
+		}
+	})
+	report, err = f.store.Check(ctx(), CheckOptions{Pace: func(int) error { closing(); return nil }})
+	if err := <-closed; err != nil {
+		t.Errorf("Close beside a check: %v", err)
+	}
 	if !errors.Is(err, ErrClosed) || len(report.Problems) > 0 {
 		t.Errorf("by Close: %v, %v", err, report.Problems)
 	}

@@ -20,7 +20,7 @@ const ArrivalsDir = "arrivals"
 
 // TakeTable makes a table of an instance that holds what the only table of a store holds: options, rows and versions, but
 // no stream. The store lies in the directory within of ArrivalsDir, and no process has it open. Requests are served
-// meanwhile; the creation and deletion of instances waits. The table appears at once. After an error nothing of it is
+// meanwhile; the creation and deletion of instances waits, and so does a checkpoint. The table appears at once. After an error nothing of it is
 // there. Errors match ErrNotFound, ErrExists, ErrInvalid or ErrRefused, or are those of flagstone.Store.Ingest.
 func (h *Home) TakeTable(ctx context.Context, within, instance, table string) (err error) {
 	if within == "" || filepath.Base(within) != within || !filepath.IsLocal(within) {

@@ -26,7 +26,8 @@ type CheckStep struct {
 	Report *flagstone.CheckReport `json:"report,omitempty"`
 }
 
-// checkBurst is how many bytes a check may read at once after it has read less than it might.
+// checkBurst is how many bytes a check may read at once after it has read less than it might: what it reads with one
+// call of Pace.
 const checkBurst = 1 << 20
 
 // Check verifies the files of the stores, one store after the other: see flagstone.Store.Check. It reads so many bytes
@@ -40,14 +41,6 @@ func (h *Home) Check(ctx context.Context, bytesPerSecond int64, tell func(CheckS
 	}
 	defer h.checking.Store(false)
 	limiter := rate.NewLimiter(rate.Limit(bytesPerSecond), checkBurst)
-	pace := func(bytes int) error {
-		for ; bytes > checkBurst; bytes -= checkBurst {
-			if err := limiter.WaitN(ctx, checkBurst); err != nil {
-				return err
-			}
-		}
-		return limiter.WaitN(ctx, bytes)
-	}
 	stores := h.view.Load().stores
 	for _, kind := range []ots.InstanceType{ots.HighPerformance, ots.Capacity} {
 		if stores[kind] == nil {
@@ -55,7 +48,7 @@ func (h *Home) Check(ctx context.Context, bytesPerSecond int64, tell func(CheckS
 		}
 		begun := time.Now()
 		report, err := stores[kind].Check(ctx, flagstone.CheckOptions{
-			Pace:     pace,
+			Pace:     func(bytes int) error { return limiter.WaitN(ctx, bytes) },
 			Progress: func(file string, done, all int64) { tell(CheckStep{Store: kind, File: file, Done: done, All: all}) },
 			Problem:  func(err error) { tell(CheckStep{Store: kind, Problem: err.Error()}) },
 		})

@@ -14,8 +14,8 @@ func (r *RowReader) CollectRows(dst *row.Chunk) int {
 	if r.sel.NoCells {
 		p = nil
 	}
-	if r.merge != nil && !r.asked {
-		if n := r.merge.CollectInterleaved(dst, r.Limit, p, r); n > 0 {
+	if merge, ok := r.all.(interleaved); ok && !r.asked {
+		if n := merge.CollectInterleaved(dst, r.Limit, p, r); n > 0 {
 			return n
 		}
 	}

@@ -78,6 +78,7 @@ func TestRowsOfInterleavedRunsAreTheRowsReadOneByOne(t *testing.T) {
 		if rng.IntN(3) == 0 {
 			manyReader.Limit = fmt.Appendf(nil, "key-%03d", rng.IntN(150))
 		}
+		pair := pair{v, sel, manyReader, one, oneReader}
 		alone := rng.IntN(2) * 10 // of 20 rows
 		a, b := many.First(), one.First()
 		for steps := 0; a && b && steps < 400; steps++ {
@@ -94,22 +95,11 @@ func TestRowsOfInterleavedRunsAreTheRowsReadOneByOne(t *testing.T) {
 			if below && rng.IntN(20) >= alone {
 				n = manyReader.CollectRows(&chunk)
 			}
-			for i := range n {
-				key, cells := chunk.Row(i)
-				if i > 0 {
-					if before, _ := chunk.Row(i - 1); runOf(runs, before) != runOf(runs, key) {
-						switches++
-					}
-					if limit := manyReader.Limit; limit != nil && string(key) >= string(limit) {
-						t.Fatalf("row %s was read together with those below %s", key, limit)
-					}
-					if !one.NextRow() {
-						t.Fatalf("row %s, want the end", key)
-					}
-					want = readAll(t, oneReader)
-				}
-				if got := (answer{exists: true, cells: cells}); string(key) != string(one.RowKey()) || got.String() != want.String() {
-					t.Fatalf("view %+v, selection %+v:\ntogether   %s %s\none by one %s %s", v, sel, key, got, one.RowKey(), want)
+			pair.compare(t, &chunk, n, want)
+			for i := 1; i < n; i++ {
+				before, _ := chunk.Row(i - 1)
+				if key, _ := chunk.Row(i); runOf(runs, before) != runOf(runs, key) {
+					switches++
 				}
 			}
 			if string(many.RowKey()) != string(one.RowKey()) {

@@ -59,10 +59,9 @@ type RowReader struct {
 	// Limit is the key below which rows are read ahead together; nil: none. Set it after Reset.
 	Limit []byte
 
-	all   row.Cursor  // the source
-	whole WholeRows   // the same, nil if it does not hand over whole rows
-	merge interleaved // the same, nil if it is not a merge of runs
-	cells row.Cursor  // what is walked: all, or the newer layer while layers are read
+	all   row.Cursor // the source
+	whole WholeRows  // the same, nil if it does not hand over whole rows
+	cells row.Cursor // what is walked: all, or the newer layer while layers are read
 	sel   Selection
 	judge judge
 
@@ -96,7 +95,6 @@ func (r *RowReader) Reset(it row.Cursor, view View, sel Selection) {
 	// Field by field, because the working memory need not be cleared.
 	r.all, r.sel, r.judge = it, sel, newJudge(view)
 	r.whole, _ = it.(WholeRows)
-	r.merge, _ = it.(interleaved)
 	r.wantVersions, r.maxVersion, r.examined = sel.MaxVersions, math.MaxInt64, 0
 	p := &r.projection
 	p.Columns, p.Start, p.End = sel.Columns, sel.Start, sel.End

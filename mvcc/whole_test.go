@@ -201,6 +201,36 @@ func stretchyRuns(rng *rand.Rand) []mvcctest.Run {
 	return runs
 }
 
+// pair are readers of the same rows. One of them reads rows together.
+type pair struct {
+	view      mvcc.View
+	sel       mvcc.Selection
+	together  *mvcc.RowReader
+	one       *mvcc.MergeIterator
+	oneReader *mvcc.RowReader
+}
+
+// compare compares the last n rows of a chunk with those that one reads, of which first is the current one.
+func (p *pair) compare(t *testing.T, chunk *row.Chunk, n int, first answer) {
+	t.Helper()
+	want := first
+	for i := range n {
+		key, cells := chunk.Row(chunk.Len() - n + i)
+		if i > 0 {
+			if limit := p.together.Limit; limit != nil && string(key) >= string(limit) {
+				t.Fatalf("row %s was read together with those below %s", key, limit)
+			}
+			if !p.one.NextRow() {
+				t.Fatalf("row %s, want the end", key)
+			}
+			want = readAll(t, p.oneReader)
+		}
+		if got := (answer{exists: true, cells: cells}); string(key) != string(p.one.RowKey()) || got.String() != want.String() {
+			t.Fatalf("view %+v, selection %+v:\ntogether   %s %s\none by one %s %s", p.view, p.sel, key, got, p.one.RowKey(), want)
+		}
+	}
+}
+
 func TestRowsJudgedManyAtOnceAreTheRowsJudgedOneByOne(t *testing.T) {
 	seed := rand.Uint64()
 	rng := rand.New(rand.NewPCG(seed, 1))
@@ -219,27 +249,14 @@ func TestRowsJudgedManyAtOnceAreTheRowsJudgedOneByOne(t *testing.T) {
 		if rng.IntN(2) == 0 {
 			manyReader.Limit = fmt.Appendf(nil, "%03d", rng.IntN(41))
 		}
+		pair := pair{v, sel, manyReader, one, oneReader}
 		var c row.Collector
-		// checkChunk compares rows that are read together with those read one by one,
-		// of which it is given the first. It reports whether any were read together.
+		// checkChunk reads rows together, of which it is given the first, and compares them with those read one
+		// by one. It reports whether any were read together.
 		checkChunk := func(want answer) bool {
 			chunk.Budget = rng.IntN(12)
 			n := manyReader.CollectRows(&chunk)
-			for i := range n {
-				key, cells := chunk.Row(chunk.Len() - n + i)
-				if i > 0 {
-					if limit := manyReader.Limit; limit != nil && string(key) >= string(limit) {
-						t.Fatalf("row %s was read together with those below %s", key, limit)
-					}
-					if !one.NextRow() {
-						t.Fatalf("row %s, want the end", key)
-					}
-					want = readAll(t, oneReader)
-				}
-				if got := (answer{exists: true, cells: cells}); string(key) != string(one.RowKey()) || got.String() != want.String() {
-					t.Fatalf("view %+v, selection %+v:\ntogether   %s %s\none by one %s %s", v, sel, key, got, one.RowKey(), want)
-				}
-			}
+			pair.compare(t, &chunk, n, want)
 			chunked += n
 			if rng.IntN(4) == 0 {
 				chunk.Reset()
