@@ -70,6 +70,25 @@ func (r *inRepository) repository() (backup.Repository, error) {
 	return repo, nil
 }
 
+// sweepAge is how long an upload in parts must have had no new part before it counts as that of a killed command.
+const sweepAge = 24 * time.Hour
+
+// sweep deletes the parts that killed commands have left in a bucket. What fails is said, and ends no command: servers
+// may not offer it, and keys may not allow it.
+func (r *inRepository) sweep(ctx context.Context, c *output, repo backup.Repository) {
+	in, ok := repo.(*bucket.Repository)
+	if !ok {
+		return
+	}
+	swept, err := in.Sweep(ctx, time.Now().Add(-sweepAge))
+	if swept > 0 {
+		fmt.Fprintf(c.out, "deleted the parts of %d uploads that were not completed\n", swept)
+	}
+	if err != nil {
+		fmt.Fprintf(c.err, "flagstone: cannot delete the parts of uploads that were not completed: %v\n", err)
+	}
+}
+
 // readRepository names a repository and what decrypts it.
 type readRepository struct {
 	inRepository
@@ -81,6 +100,11 @@ func (r *readRepository) archive(ctx context.Context) (*backup.Archive, error) {
 	if err != nil {
 		return nil, err
 	}
+	return r.open(ctx, repo)
+}
+
+// open opens a repository.
+func (r *readRepository) open(ctx context.Context, repo backup.Repository) (*backup.Archive, error) {
 	unsealer, err := identities(r.Identity)
 	if err != nil {
 		return nil, err
@@ -195,6 +219,9 @@ func (b *backupCreateCommand) Run(ctx context.Context, c *output) error {
 	})
 	if errors.Is(err, context.Canceled) {
 		return errors.New("interrupted; no backup was made, and the next create goes on with what is there")
+	}
+	if err == nil {
+		b.sweep(ctx, c, repo)
 	}
 	return err
 }
@@ -357,7 +384,11 @@ func (p *backupPruneCommand) Run(ctx context.Context, c *output) error {
 	if p.Keep < 0 || p.OlderThan < 0 || p.Keep == 0 && p.OlderThan == 0 {
 		return misuse("say what to keep: --keep N, or --older-than DURATION, or both")
 	}
-	archive, err := p.archive(ctx)
+	repo, err := p.repository()
+	if err != nil {
+		return err
+	}
+	archive, err := p.open(ctx, repo)
 	if err != nil {
 		return err
 	}
@@ -368,6 +399,9 @@ func (p *backupPruneCommand) Run(ctx context.Context, c *output) error {
 	fmt.Fprintf(c.out, "deleted %d objects, %s\n", report.Objects, bytesText(report.Bytes))
 	if report.Unfinished != "" {
 		fmt.Fprintf(c.out, "objects that no backup needs stay: backup %s is being made, or was just made\n", lineText(report.Unfinished))
+	}
+	if err == nil {
+		p.sweep(ctx, c, repo)
 	}
 	return err
 }

@@ -15,6 +15,7 @@
 //	testaids_test.go    the settable clock, injected faults, the SDK's retries
 //	messages_test.go    messages, word by word
 //	process_test.go     the process: start, refusals, stop, restart
+//	sdktests_test.go    the tests that the SDK has of its tunnel packages
 //	kill_test.go        kill -9 at any moment; oracle_test.go knows what must be there
 //
 // Run it with go test. It needs nothing but Go: it builds the command of the

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -27,7 +28,7 @@ const (
 	bucketName       = "backups"
 
 	// The variables that make the test binary a server.
-	envDir, envAddress = "FLAGSTONE_TEST_GATEWAY_DIR", "FLAGSTONE_TEST_GATEWAY_ADDRESS"
+	envDir, envAddress, envKey = "FLAGSTONE_TEST_GATEWAY_DIR", "FLAGSTONE_TEST_GATEWAY_ADDRESS", "FLAGSTONE_TEST_GATEWAY_KEY"
 )
 
 // command is the flagstone command.
@@ -35,7 +36,7 @@ var command *endpoint.Command
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(envDir); dir != "" {
-		fmt.Fprintln(os.Stderr, serve(dir, os.Getenv(envAddress)))
+		fmt.Fprintln(os.Stderr, serve(dir, os.Getenv(envAddress), os.Getenv(envKey)))
 		os.Exit(1)
 	}
 	var err error
@@ -48,8 +49,9 @@ func TestMain(m *testing.M) {
 	os.Exit(status)
 }
 
-// serve is a server of S3 until its standard input ends, as it does with the test.
-func serve(dir, address string) error {
+// serve is a server of S3 until its standard input ends, as it does with the test. key is a file with the certificate and
+// the private key of TLS, or "".
+func serve(dir, address, key string) error {
 	side, err := meta.NewSideCar(filepath.Join(dir, "attributes"))
 	if err != nil {
 		return err
@@ -66,31 +68,36 @@ func serve(dir, address string) error {
 	return embedgw.RunVersityGW(ctx, objects, &embedgw.Config{
 		RootUserAccess: keyID, RootUserSecret: keySecret, Ports: []string{address},
 		MaxConnections: 100, MaxRequests: 100, MultipartMaxParts: 10_000, Quiet: true,
+		CertFile: key, KeyFile: key,
 	})
 }
 
 // gateway is a server of S3 with one bucket.
 type gateway struct {
 	dir, address string
+	key          string // file of the certificate and the private key; "": without TLS
 	process      *exec.Cmd
 	client       *minio.Client
 }
 
 // newGateway starts a server, which stops with the test.
-func newGateway(t *testing.T) *gateway {
+func newGateway(t *testing.T) *gateway { return startGateway(t, "", nil) }
+
+// startGateway starts a server with a key of TLS, or without one.
+func startGateway(t *testing.T, key string, transport http.RoundTripper) *gateway {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := &gateway{dir: t.TempDir(), address: l.Addr().String()}
+	g := &gateway{dir: t.TempDir(), address: l.Addr().String(), key: key}
 	_ = l.Close() // the server takes the port
 	for _, dir := range []string{"objects", "attributes"} {
 		if err := os.Mkdir(filepath.Join(g.dir, dir), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
-	g.client, err = minio.New(g.address, &minio.Options{Creds: credentials.NewStaticV4(keyID, keySecret, ""), Region: "us-east-1"})
+	g.client, err = minio.New(g.address, &minio.Options{Creds: credentials.NewStaticV4(keyID, keySecret, ""), Region: "us-east-1", Secure: key != "", Transport: transport})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +113,7 @@ func newGateway(t *testing.T) *gateway {
 func (g *gateway) start(t *testing.T) {
 	t.Helper()
 	g.process = exec.Command(os.Args[0])
-	g.process.Env = append(os.Environ(), envDir+"="+g.dir, envAddress+"="+g.address)
+	g.process.Env = append(os.Environ(), envDir+"="+g.dir, envAddress+"="+g.address, envKey+"="+g.key)
 	g.process.Stderr = os.Stderr
 	if _, err := g.process.StdinPipe(); err != nil {
 		t.Fatal(err)
@@ -127,7 +134,7 @@ func (g *gateway) kill() {
 
 // environment is that of commands which use the server.
 func (g *gateway) environment() []string {
-	return []string{"AWS_ACCESS_KEY_ID=" + keyID, "AWS_SECRET_ACCESS_KEY=" + keySecret, "AWS_REGION=us-east-1", "AWS_ENDPOINT_URL=http://" + g.address}
+	return []string{"AWS_ACCESS_KEY_ID=" + keyID, "AWS_SECRET_ACCESS_KEY=" + keySecret, "AWS_REGION=us-east-1", "AWS_ENDPOINT_URL=" + g.client.EndpointURL().String()}
 }
 
 // repository returns a repository in the bucket.

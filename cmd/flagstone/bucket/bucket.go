@@ -3,6 +3,7 @@
 //	bucket.go     the repository
 //	object.go     reads an object, and goes on where an answer broke off
 //	upload.go     puts an object: in one request if it is small, else in parts
+//	sweep.go      deletes what killed uploads in parts have left
 //	retry.go      sends a request again that failed for a reason that passes
 //	transport.go  bounds what a server can take in time and memory
 //
@@ -12,11 +13,13 @@ package bucket
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net"
 	"net/url"
+	"os"
 	"path"
 	"strings"
 	"time"
@@ -44,7 +47,8 @@ type Options struct {
 	Endpoint string
 	// Plaintext allows an endpoint without TLS on another machine.
 	Plaintext bool
-	// Env returns the variables AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN and AWS_REGION.
+	// Env returns the variables AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_REGION and
+	// AWS_CA_BUNDLE.
 	Env func(name string) string
 }
 
@@ -72,7 +76,11 @@ func Open(location string, opts Options) (*Repository, error) {
 	if id == "" || secret == "" {
 		return nil, fmt.Errorf("no access key for s3://%s; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY", bucket)
 	}
-	transport := newTransport(silence, whole, joining)
+	roots, err := authorities(opts.Env("AWS_CA_BUNDLE"))
+	if err != nil {
+		return nil, err
+	}
+	transport := newTransport(roots, silence, whole, joining)
 	core, err := minio.NewCore(endpoint.Host, &minio.Options{
 		Creds:      credentials.NewStaticV4(id, secret, opts.Env("AWS_SESSION_TOKEN")),
 		Secure:     endpoint.Scheme == "https",
@@ -84,6 +92,22 @@ func Open(location string, opts Options) (*Repository, error) {
 		return nil, fmt.Errorf("the endpoint %s://%s: %w", endpoint.Scheme, endpoint.Host, err)
 	}
 	return &Repository{core, transport, bucket, prefix, maxListed, listPatience, patience}, nil
+}
+
+// authorities reads the certificates, in PEM, that a server of TLS must be signed by; nil is those of the system.
+func authorities(file string) (*x509.CertPool, error) {
+	if file == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("AWS_CA_BUNDLE: %w", err)
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("AWS_CA_BUNDLE: %s has no certificate in PEM", file)
+	}
+	return roots, nil
 }
 
 // parse takes a URL like s3://bucket/prefix apart. Its errors do not repeat what may be a secret.

@@ -224,7 +224,7 @@ func TestASilentServerIsGivenUp(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		answer, err := newTransport(c.silence, c.whole, time.Hour).RoundTrip(request)
+		answer, err := newTransport(nil, c.silence, c.whole, time.Hour).RoundTrip(request)
 		if err == nil {
 			_, err = io.ReadAll(answer.Body)
 			_ = answer.Body.Close()

@@ -3,6 +3,8 @@ package bucket
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/xml"
 	"errors"
 	"fmt"
@@ -40,12 +42,12 @@ type transport struct {
 	answered       atomic.Bool // the server has answered a request
 }
 
-func newTransport(silence, whole, joining time.Duration) *transport {
-	return &transport{next: newConnections(silence, whole), joins: newConnections(joining, joining), whole: whole, joining: joining}
+func newTransport(roots *x509.CertPool, silence, whole, joining time.Duration) *transport {
+	return &transport{next: newConnections(roots, silence, whole), joins: newConnections(roots, joining, joining), whole: whole, joining: joining}
 }
 
 // newConnections returns a transport whose connections fail when they move no byte for a while.
-func newConnections(silence, header time.Duration) http.RoundTripper {
+func newConnections(roots *x509.CertPool, silence, header time.Duration) http.RoundTripper {
 	dialer := &net.Dialer{Timeout: silence}
 	return &http.Transport{
 		Proxy: http.ProxyFromEnvironment,
@@ -56,6 +58,7 @@ func newConnections(silence, header time.Duration) http.RoundTripper {
 			}
 			return &conn{c, silence}, nil
 		},
+		TLSClientConfig:        &tls.Config{RootCAs: roots},
 		TLSHandshakeTimeout:    silence,
 		ResponseHeaderTimeout:  header,
 		IdleConnTimeout:        silence / 2,

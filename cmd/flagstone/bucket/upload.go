@@ -33,8 +33,8 @@ type upload struct {
 	held  []byte
 }
 
-// Put implements backup.Repository. A process that dies within an upload in parts leaves parts, which make no object;
-// the server deletes them if the bucket has a rule for that.
+// Put implements backup.Repository. A process that dies within an upload in parts leaves parts, which make no object:
+// Sweep deletes them.
 func (r *Repository) Put(ctx context.Context, name string, write func(io.Writer) error) error {
 	u := &upload{ctx: ctx, repo: r, name: name}
 	err := write(u)
@@ -147,7 +147,5 @@ func (u *upload) abort() error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(u.ctx), abortPatience)
 	defer cancel()
-	return u.repo.retry(ctx, func() error {
-		return u.repo.explain(ctx, u.name, u.repo.core.AbortMultipartUpload(ctx, u.repo.bucket, u.key(), u.id))
-	})
+	return u.repo.abort(ctx, u.name, u.id)
 }
