@@ -11,7 +11,7 @@ import (
 const MaxSample = 100_000
 
 // KeyReport judges the primary key of a table by a sample of about the given number of rows,
-// and by the cost of requests since the home was opened. Errors match ErrNotFound or
+// and by the cost of requests lately. Errors match ErrNotFound or
 // ErrInvalid, or are those of the store.
 func (h *Home) KeyReport(ctx context.Context, instance, table string, rows int) (*keydesign.Report, error) {
 	if rows < 1 || rows > MaxSample {

@@ -15,13 +15,13 @@ type Statistics struct {
 	Bytes   int64    // the table's approximate size
 	// Sample holds rows in key order, spread evenly over the table's bytes.
 	Sample []Row
-	// Load is what requests to the busiest partition keys have cost; empty if it was not
+	// Load is what requests to the busiest partition keys cost lately; empty if it was not
 	// counted.
 	Load []KeyLoad
-	// LoadUnits is what requests to all partition keys have cost since LoadSince, when the
-	// counting began.
+	// LoadUnits is what requests to all partition keys cost lately. LoadOver is the time in which
+	// a steady load adds up to it.
 	LoadUnits int64
-	LoadSince time.Time
+	LoadOver  time.Duration
 }
 
 // Column is a key column.
@@ -37,7 +37,7 @@ type Row struct {
 	Version int64 // when it was written, in milliseconds; 0 if unknown
 }
 
-// KeyLoad is what requests to a partition key have cost, in capacity units.
+// KeyLoad is what requests to a partition key cost lately, in capacity units.
 type KeyLoad struct {
 	Key   row.Value
 	Units int64
@@ -77,7 +77,8 @@ type Report struct {
 	Load      *Spread    `json:"load,omitempty"`   // nil: unknown
 	Newest    *Crowding  `json:"newest,omitempty"` // nil: unknown
 	LoadUnits int64      `json:"load_units"`
-	LoadSince time.Time  `json:"load_since,omitzero"`
+	LoadRate  float64    `json:"load_units_per_second"`
+	LoadOver  float64    `json:"load_over_seconds"` // those of which LoadRate is the average
 	Proposals []Proposal `json:"proposals"`
 }
 
@@ -119,9 +120,10 @@ type Crowding struct {
 func Advise(st *Statistics) *Report {
 	r := &Report{
 		Table: st.Table, Bytes: st.Bytes, Sampled: len(st.Sample),
-		LoadUnits: st.LoadUnits, LoadSince: st.LoadSince, Proposals: []Proposal{},
+		LoadUnits: st.LoadUnits, LoadOver: max(st.LoadOver, time.Second).Seconds(), Proposals: []Proposal{},
 		Size: Spread{Top: []Share{}},
 	}
+	r.LoadRate = float64(r.LoadUnits) / r.LoadOver
 	for _, c := range st.Columns {
 		r.Columns = append(r.Columns, c.Name+" "+c.Type.String())
 	}

@@ -161,13 +161,18 @@ func TestLoadIsJudgedIfThereIsEnough(t *testing.T) {
 	if r := Advise(st); r.Load != nil || len(r.Proposals) != 0 {
 		t.Errorf("of %d units: %+v", st.LoadUnits, r.Load)
 	}
-	st.LoadUnits, st.LoadSince = 1000, time.Unix(1_700_000_000, 0)
+	st.LoadUnits, st.LoadOver = 1000, 90*time.Second
 	r := Advise(st)
 	if r.Load == nil || !r.Load.Heavy || r.Load.Top[0].Key != "777" || r.Load.Top[0].Part != 0.4 || len(r.Proposals) == 0 {
 		t.Fatalf("%+v, %+v", r.Load, r.Proposals)
 	}
-	if text := r.Text(); !strings.Contains(text, "Load: CONCENTRATED") || !strings.Contains(text, "at these shares the table gets 25000") {
-		t.Error(text)
+	text := r.Text()
+	for _, want := range []string{
+		"Load: CONCENTRATED", "at these shares the table gets 25000", "\n  11 capacity units per second, on average over about the last 1m30s\n", "4.4 units/s",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%s\nlacks %q", text, want)
+		}
 	}
 }
 

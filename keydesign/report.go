@@ -61,12 +61,12 @@ func (r *Report) saySize(say func(string, ...any)) {
 
 func (r *Report) sayLoad(say func(string, ...any)) {
 	if r.Load == nil {
-		say("\nLoad: not known; a server counts it while it runs (%d capacity units so far, %d are needed)", r.LoadUnits, leastLoad)
+		say("\nLoad: not known; a server counts it while it runs, and there was little lately (%d capacity units, %d are needed)", r.LoadUnits, leastLoad)
 		return
 	}
 	say("\nLoad: %s", verdict(r.Load.Heavy, "CONCENTRATED", "even"))
-	say("  %d capacity units since %s", r.LoadUnits, r.LoadSince.UTC().Format(time.RFC3339))
-	sayTop(say, r.Load.Top, func(part float64) string { return fmt.Sprintf("%.0f units", part*float64(r.LoadUnits)) })
+	say("  %s capacity units per second, on average over about the last %s", rateText(r.LoadRate), time.Duration(r.LoadOver)*time.Second)
+	sayTop(say, r.Load.Top, func(part float64) string { return rateText(part*r.LoadRate) + " units/s" })
 	if r.Load.Heavy {
 		say("  a partition key gets %d units per second: at these shares the table gets %.0f",
 			maxKeyUnits, maxKeyUnits/r.Load.largest())
@@ -98,6 +98,14 @@ func (r *Report) sayNewest(say func(string, ...any)) {
 	if r.Newest.Crowded {
 		say("  new rows come next to each other: one partition takes the writes of all")
 	}
+}
+
+// rateText writes a number per second.
+func rateText(n float64) string {
+	if n < 10 {
+		return fmt.Sprintf("%.1f", n)
+	}
+	return fmt.Sprintf("%.0f", n)
 }
 
 func percent(part float64) string {

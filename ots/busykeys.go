@@ -5,10 +5,12 @@ package ots
 // and top-k elements in data streams", ICDT 2005). It keeps a fixed number of counters; a key
 // without one takes over the smallest, with its count. A key with more than 1/busyCounters of
 // all units is never missed, and no count is too large by more than the count that was taken
-// over.
+// over. Units decay forward (Cormode, Shkapenyuk, Srivastava and Xu, "Forward decay", ICDE 2009): a
+// later request weighs more, instead of all earlier ones less.
 
 import (
 	"context"
+	"math"
 	"math/rand/v2"
 	"time"
 
@@ -21,31 +23,48 @@ const (
 	busyCounters = 64
 	// busyRate is the sampling rate: about one request in busyRate is counted.
 	busyRate = 8
+	// busyHalfLife is the time in which a request loses half of its weight.
+	busyHalfLife = 10 * time.Minute
+	// busyRescale is after how many half-lives weights are made small again.
+	busyRescale = 64
 )
 
 // busyKeys are the busiest partition keys of a table.
 type busyKeys struct {
 	place map[uint64]int // index into list by the key's hash
 	list  []busyKey
-	total int64 // of all counted requests
+	total float64 // of all counted requests
+
+	begun time.Duration // the first request was counted
+	unit  time.Duration // a request at this moment weighs its units
 }
 
 type busyKey struct {
 	hash  uint64
 	key   row.Value
-	units int64
-	taken int64 // the part of units that earlier keys of this counter left
+	units float64
+	taken float64 // the part of units that earlier keys of this counter left
 }
 
-// add counts the units of a request.
-func (b *busyKeys) add(hash uint64, key row.Value, units int64) {
+// age is what a request at the moment unit is worth now.
+func (b *busyKeys) age(now time.Duration) float64 {
+	return math.Exp2(-float64(now-b.unit) / float64(busyHalfLife))
+}
+
+// add counts the cost of a request.
+func (b *busyKeys) add(now time.Duration, hash uint64, key row.Value, cost int64) {
+	if b.place == nil {
+		b.place = make(map[uint64]int, busyCounters)
+		b.begun, b.unit = now, now
+	}
+	if now-b.unit >= busyRescale*busyHalfLife {
+		b.rescale(now)
+	}
+	units := float64(cost) / b.age(now)
 	b.total += units
 	if i, ok := b.place[hash]; ok {
 		b.list[i].units += units
 		return
-	}
-	if b.place == nil {
-		b.place = make(map[uint64]int, busyCounters)
 	}
 	if len(b.list) < busyCounters {
 		b.place[hash] = len(b.list)
@@ -64,6 +83,23 @@ func (b *busyKeys) add(hash uint64, key row.Value, units int64) {
 	*over = busyKey{hash: hash, key: key.Clone(), units: over.units + units, taken: over.units}
 }
 
+// rescale makes weights relative to another moment.
+func (b *busyKeys) rescale(now time.Duration) {
+	kept := b.age(now)
+	b.total *= kept
+	for i := range b.list {
+		b.list[i].units *= kept
+		b.list[i].taken *= kept
+	}
+	b.unit = now
+}
+
+// over is the time in which a steady load adds up to what is counted now.
+func (b *busyKeys) over(now time.Duration) time.Duration {
+	since := float64(now-b.begun) / float64(busyHalfLife)
+	return time.Duration(float64(busyHalfLife) / math.Ln2 * (1 - math.Exp2(-since)))
+}
+
 // noteBusy counts about one request in busyRate. It picks at random, so that no periodic
 // pattern of requests escapes.
 func (e *Engine) noteBusy(t *table, partition row.Value, cost CapacityUnit) {
@@ -71,15 +107,15 @@ func (e *Engine) noteBusy(t *table, partition row.Value, cost CapacityUnit) {
 		return
 	}
 	hash := e.partitionOf(t, partition).hash
-	m := e.meterOf(t)
+	m, now := e.meterOf(t), e.store.Elapsed()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.busy.add(hash, partition, int64(cost.Read)+int64(cost.Write))
+	m.busy.add(now, hash, partition, int64(cost.Read)+int64(cost.Write))
 }
 
 // KeyStatistics describes the primary key of a table: about the given number of rows, spread
-// over the bytes of the table, and the partition keys that cost most since the service was
-// opened. Counts of units are lower bounds.
+// over the bytes of the table, and the partition keys that cost most lately: a request counts half
+// after busyHalfLife. Counts of units are lower bounds.
 func (e *Engine) KeyStatistics(ctx context.Context, instance, name string, rows int) (*keydesign.Statistics, error) {
 	t, bad := e.table(instance, name)
 	if bad != nil {
@@ -89,19 +125,20 @@ func (e *Engine) KeyStatistics(ctx context.Context, instance, name string, rows 
 	if err != nil {
 		return nil, e.asError(err, "sample", name, false)
 	}
-	st := &keydesign.Statistics{Table: name, Bytes: t.engine.ApproximateSize(), LoadSince: time.UnixMilli(e.opened)}
+	st := &keydesign.Statistics{Table: name, Bytes: t.engine.ApproximateSize()}
 	for _, k := range t.key {
 		st.Columns = append(st.Columns, keydesign.Column{Name: k.Name, Type: k.Type})
 	}
 	for _, s := range sample {
 		st.Sample = append(st.Sample, keydesign.Row{Key: s.Key, Bytes: s.Bytes, Version: s.Version})
 	}
-	m := e.meterOf(t)
+	m, now := e.meterOf(t), e.store.Elapsed()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	st.LoadUnits = m.busy.total * busyRate
+	worth := busyRate * m.busy.age(now)
+	st.LoadUnits, st.LoadOver = int64(m.busy.total*worth), m.busy.over(now)
 	for _, b := range m.busy.list {
-		st.Load = append(st.Load, keydesign.KeyLoad{Key: b.key, Units: (b.units - b.taken) * busyRate})
+		st.Load = append(st.Load, keydesign.KeyLoad{Key: b.key, Units: int64((b.units - b.taken) * worth)})
 	}
 	return st, nil
 }

@@ -27,24 +27,76 @@ func TestBusyKeysAreFoundAmongMany(t *testing.T) {
 			key = 2
 		}
 		real[key]++
-		b.add(uint64(key)*0x9E3779B97F4A7C15, row.Integer(key), 1)
+		b.add(time.Minute, uint64(key)*0x9E3779B97F4A7C15, row.Integer(key), 1)
 	}
-	if b.total != all || len(b.list) != busyCounters || len(b.place) != busyCounters {
-		t.Fatalf("%d units, %d counters, %d places", b.total, len(b.list), len(b.place))
+	if b.total != float64(all) || len(b.list) != busyCounters || len(b.place) != busyCounters {
+		t.Fatalf("%v units, %d counters, %d places", b.total, len(b.list), len(b.place))
 	}
 	found := map[int64]bool{}
 	for _, k := range b.list {
 		n := k.key.Int64()
 		found[n] = true
-		if low, high := k.units-k.taken, k.units; real[n] < low || real[n] > high {
+		if low, high := int64(k.units-k.taken), int64(k.units); real[n] < low || real[n] > high {
 			t.Errorf("key %d was counted %d to %d times; it came %d times", n, low, high, real[n])
 		}
-		if n <= 2 && k.units-k.taken < real[n]*9/10 {
-			t.Errorf("key %d came %d times, of which %d are known", n, real[n], k.units-k.taken)
+		if n <= 2 && k.units-k.taken < float64(real[n])*0.9 {
+			t.Errorf("key %d came %d times, of which %.0f are known", n, real[n], k.units-k.taken)
 		}
 	}
 	if !found[1] || !found[2] {
 		t.Error("a busy key is missing")
+	}
+}
+
+// TestBusyKeysAreThoseOfLately has a key that is busy for an hour, then another that has a hundredth of that load, for
+// so long that weights are made small again.
+func TestBusyKeysAreThoseOfLately(t *testing.T) {
+	var b busyKeys
+	now := 5 * time.Hour
+	load := func(key, perMinute int64, minutes int) {
+		for range minutes {
+			b.add(now, uint64(key), row.Integer(key), perMinute)
+			now += time.Minute
+		}
+	}
+	rates := func() map[int64]float64 {
+		found := map[int64]float64{}
+		for _, k := range b.list {
+			found[k.key.Int64()] = (k.units - k.taken) * b.age(now) / b.over(now).Minutes()
+		}
+		return found
+	}
+	near := func(got, want float64) bool { return got > 0.9*want && got < 1.1*want }
+	load(1, 10_000, 3)
+	if r := rates(); !near(r[1], 10_000) {
+		t.Errorf("after 3 minutes: %v per minute", r)
+	}
+	load(1, 10_000, 57)
+	if r := rates(); !near(r[1], 10_000) {
+		t.Errorf("after an hour: %v per minute", r)
+	}
+	load(2, 100, 10)
+	if r := rates(); !near(r[1], 5000) || !near(r[2], 50) {
+		t.Errorf("a half-life later: %v per minute", r)
+	}
+	load(2, 100, 12*60)
+	if r := rates(); r[1] > 1e-9 || !near(r[2], 100) || !near(b.total*b.age(now)/b.over(now).Minutes(), 100) {
+		t.Errorf("a day later: %v per minute, all %v", r, b.total)
+	}
+	for key := range int64(2 * busyCounters) { // some take over the counters of others
+		load(1000+key, 1, 1)
+	}
+	now += 1000 * time.Hour // what was counted is too small for a float64
+	load(3, 100, 30)
+	late := rates()
+	if late[3] < 80 || late[3] > 90 || len(late) != busyCounters {
+		t.Errorf("much later: %v per minute", late)
+	}
+	delete(late, 3)
+	for key, rate := range late {
+		if rate != 0 {
+			t.Errorf("much later: key %d, %v per minute", key, rate)
+		}
 	}
 }
 
@@ -66,12 +118,20 @@ func TestKeyStatisticsOfATable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(st.Columns) != 2 || st.Columns[1].Name != "n" || len(st.Sample) < 500 || st.Bytes == 0 || st.LoadSince.UnixMilli() != startMillis {
-		t.Errorf("%d columns, %d rows, %d bytes, since %v", len(st.Columns), len(st.Sample), st.Bytes, st.LoadSince)
+	if len(st.Columns) != 2 || st.Columns[1].Name != "n" || len(st.Sample) < 500 || st.Bytes == 0 {
+		t.Errorf("%d columns, %d rows, %d bytes", len(st.Columns), len(st.Sample), st.Bytes)
 	}
 	// An eighth of 4000 requests is counted, within 21 in two of three runs.
 	if st.LoadUnits < 2500 || st.LoadUnits > 5500 || len(st.Load) != 2 {
 		t.Errorf("%d units of %d keys", st.LoadUnits, len(st.Load))
+	}
+	f.clock.Advance(busyHalfLife)
+	half, err := f.KeyStatistics(ctx, testInstance, "t", 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if half.LoadUnits != st.LoadUnits/2 || half.LoadOver < 7*time.Minute || half.LoadOver > 8*time.Minute {
+		t.Errorf("%d units over %v; a half-life ago they were %d", half.LoadUnits, half.LoadOver, st.LoadUnits)
 	}
 	_, err = f.KeyStatistics(ctx, testInstance, "nothing", 1000)
 	wantError(t, err, CodeObjectNotExist, "Requested table does not exist.")

@@ -33,8 +33,6 @@ type Engine struct {
 	instanceType InstanceType
 	logger       *slog.Logger
 
-	opened int64 // wall clock in milliseconds
-
 	instancesMu sync.RWMutex
 	instances   map[string]struct{}
 
@@ -71,15 +69,12 @@ func New(store *flagstone.Store, opts Options) (*Engine, error) {
 	}
 	e.seed = maphash.MakeSeed()
 	e.tunnels.open = make(map[tunnelID]*tunnelEntry)
-	if store != nil { // tests of names have none
-		e.opened = store.WallMillis()
-	}
 	if err := CheckInstances(opts.Instances, e.limits); err != nil {
 		return nil, err
 	}
 	for _, name := range opts.Instances {
 		e.instances[name] = struct{}{}
-		if store != nil {
+		if store != nil { // tests of names have none
 			e.sweepTunnels(name)
 		}
 	}

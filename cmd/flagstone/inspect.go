@@ -261,7 +261,7 @@ func (l *inspectLogCommand) Run(ctx context.Context, c *output) error {
 	}
 	fmt.Fprintf(c.err, "flagstone: %d records in %d bytes\n", result.Records, result.Bytes)
 	if result.Torn != "" {
-		fmt.Fprintf(c.err, "flagstone: the log was not closed; behind the last record is %s\n", result.Torn)
+		fmt.Fprintf(c.err, "flagstone: the log was not closed; behind the last record: %s\n", result.Torn)
 	}
 	return nil
 }

@@ -30,7 +30,7 @@ func (manCommand) Run(c *output, app *kong.Kong) error {
 		}
 		writeManFlags(&page, command.Flags)
 	}
-	page.WriteString(".SH EXIT STATUS\n0, 1 for a failure, 2 for an invalid command line.\n")
+	page.WriteString(".SH EXIT STATUS\n0, 1 for a failure, 2 for an invalid command line, 3 for a salvage that lost something.\n")
 	_, err := io.WriteString(c.out, page.String())
 	return err
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/mattn/go-shellwords"
 	"github.com/peterh/liner"
 	"github.com/posener/complete"
+	"golang.org/x/term"
 
 	"github.com/flagstone-db/flagstone/instances/admin"
 )
@@ -95,10 +96,7 @@ type discarded struct{ io.Writer }
 
 func (discarded) Close() error { return nil }
 
-func isTerminal(f *os.File) bool {
-	st, err := f.Stat()
-	return err == nil && st.Mode()&os.ModeCharDevice != 0
-}
+func isTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
 
 // script executes lines from a pipe.
 func (s *shellCommand) script(ctx context.Context, c *output) error {

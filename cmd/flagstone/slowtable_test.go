@@ -50,7 +50,7 @@ func TestAHotKeyIsFoundInAShell(t *testing.T) {
 	_, section, _ := strings.Cut(string(text), "## Why is my table slow?")
 	section, _, _ = strings.Cut(section, "\n## ")
 	finds := map[string]string{
-		"top --count 1": "demo/orders", "partition list demo/orders": "customer-0815 ", "advise demo/orders": `units  "customer-0815"`,
+		"top --count 1": "demo/orders", "partition list demo/orders": "customer-0815 ", "advise demo/orders": `units/s  "customer-0815"`,
 	}
 	for line := range strings.Lines(section) {
 		line, isCommand := strings.CutPrefix(strings.TrimRight(line, "\n"), "    $ flagstone ")

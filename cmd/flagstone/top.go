@@ -6,9 +6,13 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
-	"text/tabwriter"
+	"strconv"
 	"time"
+	"unicode/utf8"
+
+	"golang.org/x/term"
 
 	"github.com/flagstone-db/flagstone"
 	"github.com/flagstone-db/flagstone/internal/clock"
@@ -20,13 +24,13 @@ type topCommand struct {
 	at
 	Interval time.Duration `default:"2s" placeholder:"DURATION" help:"How often the figures are read. ${default} if not given."`
 	Count    int           `default:"0" placeholder:"N" help:"End after so many pictures; 0, the default, goes on until it is interrupted."`
-	Tables   int           `default:"20" placeholder:"N" help:"Show so many tables of each store, the busiest first. ${default} if not given."`
+	Tables   int           `default:"20" placeholder:"N" help:"Show so many tables of each store at most, the busiest first. ${default} if not given."`
 	JSON     bool          `name:"json" help:"Print all figures since the server was started, as one JSON object per picture: those of flagstone.Metrics."`
 }
 
 // Help is the long help of the command.
 func (topCommand) Help() string {
-	return `Figures are of the last interval. PRESSURE is how much writers are held back, up to 100%. GETS/S and WRITES/S are of the engine, which times one operation in 64; ranges and batches do not count there. P50 and P99 are at most a quarter too high. FILES are those of level 0 and of all levels; DEBT is what compactions have yet to merge. 'flagstone partition list TABLE' shows where the load of a table is, 'flagstone advise TABLE' what to do about its key; both take a table as it is named here.
+	return `Figures are of the last interval. Pressure is how much writers are held back, up to 100%. UNITS/S are capacity units, an average in which an operation counts half after 20 seconds. GETS/S and WRITES/S are of the engine, which times one operation in 64; ranges and batches count in UNITS/S alone. P50 and P99 are at most a quarter too high. DEBT is what compactions have yet to merge; FILES are those of level 0 and of all levels. A terminal of 80 columns shows what matters most, a wider one more columns, a pipe all of them. 'flagstone partition list TABLE' shows where the load of a table is, 'flagstone advise TABLE' what to do about its key; both take a table as it is named here.
 
   flagstone top
   flagstone top --interval 10s --count 6 --json > figures.jsonl`
@@ -87,28 +91,37 @@ func (t *topCommand) Run(ctx context.Context, c *output) error {
 // print prints a picture, on an empty screen if it goes to a terminal.
 func (t *topCommand) print(c *output, before, now figures, seconds float64) error {
 	var text bytes.Buffer
-	if c.terminal() {
+	width, tables := 0, t.Tables
+	if f, ok := c.out.(*os.File); ok && c.terminal() {
 		text.WriteString("\x1b[H\x1b[2J")
+		if columns, lines, err := term.GetSize(int(f.Fd())); err == nil && len(now) > 0 {
+			width, tables = columns, min(t.Tables, max(lines/len(now)-storeLines, 1))
+		}
 	}
 	for _, kind := range slices.Sorted(maps.Keys(now)) {
-		t.store(&text, string(kind), before[kind], now[kind], seconds)
+		writeStore(&text, string(kind), before[kind], now[kind], seconds, tables, width)
 	}
 	_, err := c.out.Write(text.Bytes())
 	return err
 }
 
-// store prints the figures of one store over some seconds.
-func (t *topCommand) store(w *bytes.Buffer, kind string, before, now flagstone.Metrics, seconds float64) {
+// storeLines is how many lines a store has besides its tables, and the line that a terminal keeps for the cursor.
+const storeLines = 7
+
+// writeStore writes the figures of one store over some seconds: of so many tables at most, the busiest first, in lines
+// of so many characters.
+func writeStore(w *bytes.Buffer, kind string, before, now flagstone.Metrics, seconds float64, tables, width int) {
 	rate := func(before, now int64) string { return bytesText(int64(float64(now-before)/seconds)) + "/s" }
 	hits, misses := now.CacheHits-before.CacheHits, now.CacheMisses-before.CacheMisses
 	share := "-"
 	if hits+misses > 0 {
 		share = fmt.Sprintf("%.1f%%", 100*float64(hits)/float64(hits+misses))
 	}
-	fmt.Fprintf(w, "%s: pressure %.0f%%, writers held back %s; memtables %s of %s; cache %s, hits %s\n", kind, 100*now.Pressure,
-		(now.Stalled - before.Stalled).Round(time.Millisecond), bytesText(now.MemoryBytes), bytesText(now.MemoryBudget), bytesText(now.CacheBytes), share)
-	fmt.Fprintf(w, "written: log %s, flushes %s, compactions %s; snapshots %d\n", rate(before.LogBytes, now.LogBytes),
-		rate(before.FlushedBytes, now.FlushedBytes), rate(before.CompactedOut, now.CompactedOut), now.OpenSnapshots)
+	fmt.Fprintf(w, "%s: pressure %.0f%%, writers held back %s\n", kind, 100*now.Pressure, (now.Stalled - before.Stalled).Round(time.Millisecond))
+	fmt.Fprintf(w, "memtables %s of %s; cache %s, hits %s; snapshots %d\n",
+		bytesText(now.MemoryBytes), bytesText(now.MemoryBudget), bytesText(now.CacheBytes), share, now.OpenSnapshots)
+	fmt.Fprintf(w, "written: log %s, flushes %s, compactions %s\n", rate(before.LogBytes, now.LogBytes),
+		rate(before.FlushedBytes, now.FlushedBytes), rate(before.CompactedOut, now.CompactedOut))
 	if now.Poisoned {
 		fmt.Fprintln(w, "THE STORE TAKES NO WRITES until the server is started again; its log says why")
 	}
@@ -121,33 +134,105 @@ func (t *topCommand) store(w *bytes.Buffer, kind string, before, now flagstone.M
 		table := &now.Tables[i]
 		table.Gets, table.Updates = table.Gets.Since(earlier[table.Name].Gets), table.Updates.Since(earlier[table.Name].Updates)
 	}
-	busy := func(t flagstone.TableMetrics) uint64 { return t.Gets.Timed() + t.Updates.Timed() }
-	slices.SortStableFunc(now.Tables, func(a, b flagstone.TableMetrics) int { return cmp.Compare(busy(b), busy(a)) })
-	lines := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(lines, "GETS/S\tP50\tP99\tWRITES/S\tP50\tP99\tBYTES\tFILES\tDEBT\tPARTITIONS\t  TABLE")
-	for _, table := range now.Tables[:min(t.Tables, len(now.Tables))] {
-		var files int
-		var size int64
-		for level := range table.Files {
-			files += table.Files[level]
-			size += table.Bytes[level]
-		}
-		fmt.Fprintf(lines, "%s\t%s\t%s\t%d, %d\t%s\t%d\t  %s\n", operations(table.Gets, seconds), operations(table.Updates, seconds),
-			bytesText(size+table.ValueBytes), table.Files[0], files, bytesText(table.Debt), table.Partitions, lineText(table.Name))
-	}
-	lines.Flush()
-	if n := len(now.Tables) - t.Tables; n > 0 {
+	slices.SortStableFunc(now.Tables, func(a, b flagstone.TableMetrics) int { return cmp.Compare(b.Units, a.Units) })
+	writeTables(w, now.Tables[:min(tables, len(now.Tables))], seconds, width)
+	if n := len(now.Tables) - tables; n > 0 {
 		fmt.Fprintf(w, "and %d more tables\n", n)
 	}
 	fmt.Fprintln(w)
 }
 
-// operations are the rate, the median and the 99th percentile of operations.
-func operations(l flagstone.Latency, seconds float64) string {
-	if l.Timed() == 0 {
-		return "-\t-\t-"
+// topColumn is a column of the list of tables. A narrow terminal leaves out those of a high rank.
+type topColumn struct {
+	title string
+	rank  int
+	cell  func(t *flagstone.TableMetrics, seconds float64) string
+}
+
+// topColumns are in the order in which they are shown. The name of the table is behind them.
+var topColumns = []topColumn{
+	{"UNITS/S", 0, func(t *flagstone.TableMetrics, _ float64) string { return fmt.Sprintf("%.0f", t.Units) }},
+	{"GETS/S", 1, func(t *flagstone.TableMetrics, seconds float64) string { return rateText(t.Gets, seconds) }},
+	{"P50", 9, func(t *flagstone.TableMetrics, _ float64) string { return quantileText(t.Gets, 0.5) }},
+	{"P99", 2, func(t *flagstone.TableMetrics, _ float64) string { return quantileText(t.Gets, 0.99) }},
+	{"WRITES/S", 3, func(t *flagstone.TableMetrics, seconds float64) string { return rateText(t.Updates, seconds) }},
+	{"P50", 10, func(t *flagstone.TableMetrics, _ float64) string { return quantileText(t.Updates, 0.5) }},
+	{"P99", 4, func(t *flagstone.TableMetrics, _ float64) string { return quantileText(t.Updates, 0.99) }},
+	{"BYTES", 5, func(t *flagstone.TableMetrics, _ float64) string {
+		size := t.ValueBytes
+		for _, bytes := range t.Bytes {
+			size += bytes
+		}
+		return bytesText(size)
+	}},
+	{"DEBT", 6, func(t *flagstone.TableMetrics, _ float64) string { return bytesText(t.Debt) }},
+	{"PARTITIONS", 7, func(t *flagstone.TableMetrics, _ float64) string { return strconv.Itoa(t.Partitions) }},
+	{"FILES", 8, func(t *flagstone.TableMetrics, _ float64) string {
+		all := 0
+		for _, files := range t.Files {
+			all += files
+		}
+		return fmt.Sprintf("%d, %d", t.Files[0], all)
+	}},
+}
+
+// writeTables writes a line for each table. Lines have at most so many characters, 0 for any number: columns are left
+// out, then names cut.
+func writeTables(w *bytes.Buffer, tables []flagstone.TableMetrics, seconds float64, width int) {
+	const gap, usualName = 2, 24
+	names, longest := []string{"TABLE"}, 0
+	for i := range tables {
+		names = append(names, lineText(tables[i].Name))
 	}
-	return fmt.Sprintf("%.0f\t%s\t%s", float64(l.Timed()*latency.Every)/seconds, l.Quantile(0.5), l.Quantile(0.99))
+	for _, name := range names {
+		longest = max(longest, utf8.RuneCountInString(name))
+	}
+	cells, widths := make([][]string, len(topColumns)), make([]int, len(topColumns))
+	for i, column := range topColumns {
+		cells[i] = append(cells[i], column.title)
+		for n := range tables {
+			cells[i] = append(cells[i], column.cell(&tables[n], seconds))
+		}
+		for _, cell := range cells[i] {
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell)+gap)
+		}
+	}
+	left, shown := width-min(longest, usualName), make([]bool, len(topColumns))
+	for rank := range topColumns {
+		i := slices.IndexFunc(topColumns, func(c topColumn) bool { return c.rank == rank })
+		if width > 0 && widths[i] > left {
+			break
+		}
+		left -= widths[i]
+		shown[i] = true
+	}
+	room := max(left+min(longest, usualName), 1)
+	for line, name := range names {
+		for i := range topColumns {
+			if shown[i] {
+				fmt.Fprintf(w, "%*s  ", widths[i]-gap, cells[i][line])
+			}
+		}
+		if runes := []rune(name); width > 0 && len(runes) > room {
+			name = string(runes[:room-1]) + "…"
+		}
+		fmt.Fprintln(w, name)
+	}
+}
+
+// rateText is how many operations per second a latency counts.
+func rateText(l flagstone.Latency, seconds float64) string {
+	if l.Timed() == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.0f", float64(l.Timed()*latency.Every)/seconds)
+}
+
+func quantileText(l flagstone.Latency, q float64) string {
+	if l.Timed() == 0 {
+		return "-"
+	}
+	return latencyText(float64(l.Quantile(q)) / 1e3)
 }
 
 // bytesText writes a number of bytes with a unit, rounded.

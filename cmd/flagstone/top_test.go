@@ -2,11 +2,20 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/creack/pty"
 
 	"github.com/flagstone-db/flagstone"
 	"github.com/flagstone-db/flagstone/ots"
@@ -63,10 +72,58 @@ func TestTopShowsWhatCameSinceThePictureBefore(t *testing.T) {
 	var rates []string
 	for line := range strings.Lines(out.String()) {
 		if fields := strings.Fields(line); len(fields) > 3 && fields[len(fields)-1] == "demo/t" {
-			rates = append(rates, fields[3])
+			rates = append(rates, fields[4])
 		}
 	}
 	if got := strings.Join(rates, " "); got != "320 320 -" {
 		t.Errorf("writes/s are %q in\n%s", got, out.String())
+	}
+}
+
+// TestTopFitsItsTerminal has tables of which one has a long name, and terminals of two sizes.
+func TestTopFitsItsTerminal(t *testing.T) {
+	dir, long := filepath.Join(t.TempDir(), "store"), strings.Repeat("n", 200)
+	_, stop := serving(t, "--dir", dir, "--sync", "none")
+	defer stop()
+	steps := []step{{"table create " + long + " --key k:string", ""}, {"put " + long + " 1 -s c=1", ""}}
+	for n := range 10 {
+		steps = append(steps, step{fmt.Sprintf("table create t%d --key k:string", n), ""})
+	}
+	follow(t, dir, steps)
+	for _, c := range []struct {
+		size            pty.Winsize
+		columns, tables int
+		name            string
+	}{
+		{pty.Winsize{Rows: 12, Cols: 80}, 8, 5, "nnn…"},
+		{pty.Winsize{Rows: 50, Cols: 300}, len(topColumns) + 1, 11, "demo/" + long},
+	} {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // for a command that hangs
+		defer cancel()
+		cmd := exec.CommandContext(ctx, os.Args[0], "top", "--dir", dir, "--interval", "100ms", "--count", "1")
+		cmd.Env = append(os.Environ(), serverEnv+"=1", "TERM=xterm")
+		file, err := pty.StartWithSize(cmd, &c.size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
+		out, _ := io.ReadAll(file) // it ends with an error, as the terminal goes with the command
+		if err := cmd.Wait(); err != nil {
+			t.Fatalf("%v, %s", err, out)
+		}
+		_, picture, _ := strings.Cut(string(out), "\x1b[2J")
+		lines := strings.Split(strings.ReplaceAll(picture, "\r", ""), "\n")
+		for _, line := range lines {
+			if utf8.RuneCountInString(line) > int(c.size.Cols) {
+				t.Errorf("%d columns: %s", c.size.Cols, line)
+			}
+		}
+		if len(lines) > int(c.size.Rows) {
+			t.Errorf("%d lines:\n%s", len(lines), picture)
+		}
+		head := slices.IndexFunc(lines, func(line string) bool { return strings.Contains(line, "UNITS/S") })
+		if head < 0 || len(strings.Fields(lines[head])) != c.columns || strings.Count(picture, "demo/") != c.tables || !strings.Contains(picture, c.name) {
+			t.Errorf("%d columns:\n%s", c.size.Cols, picture)
+		}
 	}
 }

@@ -106,6 +106,8 @@ var tableFigures = []figure[flagstone.TableMetrics]{
 		func(m *flagstone.TableMetrics) float64 { return m.BusiestUnits }},
 	{"flagstone_table_large_keys", "Partition keys that are too large for a partition, and cannot be split.", gauge,
 		func(m *flagstone.TableMetrics) float64 { return float64(m.LargeKeys) }},
+	{"flagstone_table_moving_loads", "Busy partitions that no split helps, since their load moves to other keys, or their table has been split as often as it may be.", gauge,
+		func(m *flagstone.TableMetrics) float64 { return float64(m.MovingLoads) }},
 	{"flagstone_table_busy_keys", "Partition keys that are too busy for a partition, and cannot be split.", gauge,
 		func(m *flagstone.TableMetrics) float64 { return float64(m.BusyKeys) }},
 }

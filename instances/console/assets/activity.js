@@ -29,7 +29,7 @@ export function activity({ main, signal }) {
     last = await ask('GET feed');
     set(running, jobs(last.running));
     set(slow, table('Slow requests', [
-      ['at', r => clock(r.at_millis)], ['took', r => duration(Math.round(r.took_seconds * 1e9)), true], ['operation', r => r.operation], ['instance', r => r.instance], ['table', r => r.table && h('a', { href: link('table', r.instance, r.table, 'heat') }, r.table)],
+      ['at', r => clock(r.at_millis)], ['took', r => duration(Math.round(r.took_seconds * 1e9)), true], ['operation', r => r.operation], ['table', r => r.table ? h('a', { href: link('table', r.instance, r.table, 'heat') }, `${r.instance}/${r.table}`) : r.instance],
       ['code', r => r.code], ['received', r => bytes(r.received), true], ['sent', r => bytes(r.sent), true], ['units', r => `${r.read_units} + ${r.write_units}`, true], ['rows of a batch', r => r.rows || '', true], ['request id', r => h('code', {}, r.id)],
     ], [...last.slow].reverse(), 'None since the server was started. serve --slow-request says what is slow.'));
     show();

@@ -9,7 +9,7 @@ export function design({ main, at }) {
       return '';
     }),
   }, rows, h('button', { class: 'main' }, 'Look'));
-  main.append(h('p', {}, 'A table is divided between its partition keys, the values of its first key column, and never within one. This reads a sample of the rows, and counts the load since the server was started.'), form, said, report);
+  main.append(h('p', {}, 'A table is divided between its partition keys, the values of its first key column, and never within one. This reads a sample of the rows, and the load: a request counts half after ten minutes.'), form, said, report);
   form.requestSubmit();
 }
 
@@ -22,7 +22,7 @@ function show(into, r) {
     ['sampled', `${count(r.sampled)} rows of ${bytes(r.bytes)}`],
   ]),
   spread('Size by partition key', r.size, part => bytes(part * r.bytes)),
-  r.load ? spread('Load by partition key', r.load, part => `${count(part * r.load_units)} units`) : null,
+  r.load ? spread('Load by partition key', r.load, part => `${count(part * r.load_units_per_second)} units/s`) : null,
   h('h2', {}, 'Proposals'), r.proposals.length ? r.proposals.map(p => h('section', {}, h('p', {}, h('strong', {}, p.what)),
     h('p', { class: 'soft' }, `The heaviest partition key then has ${share(p.largest)} of the bytes instead of ${share(r.size.top[0]?.part ?? 0)}${p.load && r.load ? `, and the busiest about ${share(p.load)} of the load instead of ${share(r.load.top[0]?.part ?? 0)}` : ''}. Cost: ${p.cost}.`), h('pre', {}, p.go))) : h('p', { class: 'soft' }, 'Nothing to propose.'));
 }

@@ -30,12 +30,11 @@ export function follow(signal, f) {
 }
 
 export const latest = () => pictures.at(-1);
-export const tableOf = (picture, name) => {
-  for (const store of Object.values(picture?.figures ?? {})) {
-    const found = store.Tables?.find(t => t.Name === name);
-    if (found) return found;
-  }
-};
+export const storeOf = (picture, name) => Object.values(picture?.figures ?? {}).find(store => store.Tables?.some(t => t.Name === name));
+export const tableOf = (picture, name) => storeOf(picture, name)?.Tables.find(t => t.Name === name);
+
+// amplification is how often a store wrote a byte to table files, since it was opened.
+export const amplification = store => store?.FlushedBytes ? ((store.FlushedBytes + store.CompactedOut) / store.FlushedBytes).toFixed(2) : '-';
 
 // rates are how fast a figure rose, by picture: null where it is unknown.
 export const rates = of => between((now, before, seconds) => {

@@ -1,13 +1,14 @@
 // The LSM tree of a table as it is, and as it was in a recording: levels, files over the key range, and what runs.
-import { action, ask, bytes, count, field, h, live, moment, saying, set, svg, table, tiles } from './lib.js';
+import { action, ask, bytes, count, field, h, live, moment, saying, set, share, svg, table, tiles } from './lib.js';
 import { jobs } from './activity.js';
+import { amplification, latest, storeOf, tableOf } from './figures.js';
 
 const lane = 18, gap = 26, left = 70, wide = 1000; // of the picture, in its own units
 
 export function files({ main, signal, instance, name, at }) {
   const full = `${instance}/${name}`;
   const facts = h('div'), tree = h('div', { class: 'wide', tabindex: 0, role: 'region', 'aria-label': 'Levels' }), running = h('div'), list = h('div'), said = saying();
-  const frames = []; // {now_millis, files, running} of a recording
+  const frames = []; // {now_millis, files, running, store, table} of a recording
   let recording = false, replaying = false;
   const record = h('button', { type: 'button', 'aria-pressed': 'false' }, 'Record');
   const save = h('button', { type: 'button', disabled: true }, 'Save the recording');
@@ -67,6 +68,9 @@ export function files({ main, signal, instance, name, at }) {
       ['runs that a get may look into', (levels.get(0)?.length ?? 0) + [...levels.keys()].filter(l => l > 0).length],
       ['space amplification', bottom ? `${(size / bottom).toFixed(2)} of level ${deepest}` : '-'],
       ['tombstones', count(frame.files.reduce((sum, f) => sum + f.tombstones, 0))],
+      ['deleted or expired', frame.table ? bytes(frame.table.Reclaimable) : '-'], ['left to compact', frame.table ? bytes(frame.table.Debt) : '-'],
+      ['back-pressure', frame.store ? share(frame.store.Pressure) : '-'], ['write amplification of the store', amplification(frame.store)],
+      ['expired and dropped, of the store', frame.store ? bytes(frame.store.DroppedBytes) : '-'],
     ]));
     const busy = new Set(frame.running.filter(e => e.kind === 'compaction').flatMap(e => [e.level, e.output]));
     set(tree, draw(frame.files, levels, busy));
@@ -84,7 +88,10 @@ export function files({ main, signal, instance, name, at }) {
     const [found, recent] = await Promise.all([ask('GET files', at), ask('GET feed')]);
     turnsLeft = 2; // every three seconds, unless it is recorded
     if (replaying || signal.aborted) return;
-    const frame = { now_millis: recent.now_millis, files: found, running: recent.running.filter(e => e.table === full) };
+    const frame = {
+      now_millis: recent.now_millis, files: found, running: recent.running.filter(e => e.table === full),
+      store: some(storeOf(latest(), full), 'Pressure', 'FlushedBytes', 'CompactedOut', 'DroppedBytes'), table: some(tableOf(latest(), full), 'Debt', 'Reclaimable'),
+    };
     if (recording) {
       frames.push(frame);
       save.disabled = false;
@@ -94,6 +101,9 @@ export function files({ main, signal, instance, name, at }) {
     show(frame);
   });
 }
+
+// some are a few of the figures of a store or a table, undefined before there are any.
+const some = (of, ...names) => of && Object.fromEntries(names.map(name => [name, of[name]]));
 
 const keyText = key => key.map(v => typeof v === 'object' ? Object.values(v)[0] : String(v)).join(', ');
 

@@ -84,14 +84,13 @@ export function heat({ main, signal, at }) {
     picture = await ask('GET heat', at);
     axis.firstChild.textContent = `${picture.slots * picture.step_seconds / 60} minutes ago`;
     draw();
-    const last = picture.times.length - 1;
-    const busy = picture.rows.map((_, row) => row).filter(row => last >= 0 && picture.reads[last][row] + picture.writes[last][row] > 0)
-      .sort((a, b) => picture.reads[last][b] + picture.writes[last][b] - picture.reads[last][a] - picture.writes[last][a]).slice(0, 20);
-    const total = busy.reduce((sum, row) => sum + picture.reads[last][row] + picture.writes[last][row], 0);
+    const last = picture.times.length - 1, used = row => picture.reads[last][row] + picture.writes[last][row];
+    const busy = picture.rows.map((_, row) => row).filter(row => last >= 0 && used(row) > 0).sort((a, b) => used(b) - used(a));
+    const total = busy.reduce((sum, row) => sum + used(row), 0);
     set(hottest, table('The busiest keys', [
       ['key', name], ['units read/s', row => count(picture.reads[last][row]), true], ['units written/s', row => count(picture.writes[last][row]), true],
-      ['share', row => `${(100 * (picture.reads[last][row] + picture.writes[last][row]) / total).toFixed(0)}%`, true],
-    ], busy, 'The table is idle.'));
+      ['share', row => `${(100 * used(row) / total).toFixed(0)}%`, true],
+    ], busy.slice(0, 20), 'The table is idle.'));
   });
 }
 

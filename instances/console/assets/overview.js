@@ -1,6 +1,6 @@
 // The stores, as a whole.
 import { ask, bytes, count, duration, h, live, moment, set, share, table, tiles } from './lib.js';
-import { chart, follow, latest, operations, rates } from './figures.js';
+import { amplification, chart, follow, latest, operations, rates } from './figures.js';
 import { jobs } from './activity.js';
 
 export function overview({ main, signal }) {
@@ -36,14 +36,14 @@ function store(kind) {
   return {
     elements: [h('h2', {}, `Store of ${kind} instances`), facts, h('div', { class: 'charts' }, charts.map(c => c.figure))],
     draw(m) {
-      const asked = m.CacheHits + m.CacheMisses, flushed = m.FlushedBytes;
+      const asked = m.CacheHits + m.CacheMisses;
       set(facts, m.Poisoned ? h('p', { class: 'bad' }, 'The store takes no writes until the server is started again; its log says why.') : null, tiles([
         ['back-pressure', share(m.Pressure)], ['writers held back', duration(m.Stalled)],
         ['memtables', `${bytes(m.MemoryBytes)} of ${bytes(m.MemoryBudget)}`], ['block cache', bytes(m.CacheBytes)],
-        ['cache hits', asked ? share(m.CacheHits / asked) : '-'], ['write amplification', flushed ? ((flushed + m.CompactedOut) / flushed).toFixed(2) : '-'],
+        ['cache hits', asked ? share(m.CacheHits / asked) : '-'], ['write amplification', amplification(m)],
         ['compaction debt', bytes(sum(t => t.Debt, m))], ['table files', sum(t => t.Files.reduce((a, b) => a + b, 0), m)],
         ['snapshots', m.OpenSnapshots], ['log waits for the device', duration(m.LogWaiting)],
-      ]));
+      ]), h('p', { class: 'soft' }, 'Cache hits, write amplification, and for how long writers were held back: since the server was started.'));
       for (const c of charts) c.draw();
     },
   };

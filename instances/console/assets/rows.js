@@ -55,7 +55,7 @@ export function rows({ main, signal, instance, name }) {
     if (number !== newest) return '';
     place = next;
     set(list, table('Rows', [
-      ...key.map((k, i) => [k.name, r => i === 0 ? h('button', { type: 'button' , 'data-row': page.rows.indexOf(r) }, textOf(r.key[i].value)) : textOf(r.key[i].value)]),
+      ...key.map((k, i) => [k.name, r => i === 0 ? h('button', { type: 'button', title: textOf(r.key[i].value), 'data-row': page.rows.indexOf(r) }, textOf(r.key[i].value)) : textOf(r.key[i].value)]),
       ['columns', r => summary(r.columns)],
     ], page.rows, 'No row is there.'));
     for (const b of list.querySelectorAll('[data-row]')) b.onclick = () => edit(page.rows[b.dataset.row]);

@@ -1,6 +1,6 @@
 // One table: its load, the heat of its keys, its files, its rows, its key and its options.
 import { action, ask, bytes, count, duration, field, h, link, live, moment, once, saying, set, share, table, tiles } from './lib.js';
-import { chart, follow, pace, paces, tableOf } from './figures.js';
+import { chart, follow, latest, pace, paces, tableOf } from './figures.js';
 import { heat } from './heat.js';
 import { files } from './files.js';
 import { rows } from './rows.js';
@@ -27,7 +27,7 @@ function load({ main, signal, instance, name, at }) {
     chart('Operations per second', [['gets', () => paces(of('Gets')).map(p => p.rate)], ['updates', () => paces(of('Updates')).map(p => p.rate)]], count),
     chart('Time of a get', nano('Gets'), duration), chart('Time of an update', nano('Updates'), duration),
   ];
-  main.append(facts, h('p', { class: 'soft' }, 'Gets and updates of single rows, as the engine takes; it times one in 64. Rows of ranges and batches are in the rates of partitions.'),
+  main.append(facts, h('p', { class: 'soft' }, 'Gets and updates of single rows, as the engine takes; it times one in 64. Rows of ranges and batches are in the capacity units, and in the rates of partitions.'),
     h('div', { class: 'charts' }, charts.map(c => c.figure)), h('h2', {}, 'Partitions'), partitions,
     h('form', {
       submit: action(said, async event => {
@@ -38,7 +38,7 @@ function load({ main, signal, instance, name, at }) {
     }, cut, h('button', { value: 'split' }, 'Split there'), h('button', { value: 'merge' }, 'Merge there')), said);
   follow(signal, () => {
     const gets = pace(of('Gets')), updates = pace(of('Updates'));
-    set(facts, tiles([['gets/s', count(gets.rate)], ['p99 of a get', duration(gets.p99)], ['updates/s', count(updates.rate)], ['p99 of an update', duration(updates.p99)]]));
+    set(facts, tiles([['capacity units/s', count(of('Units')(latest()) ?? 0)], ['gets/s', count(gets.rate)], ['p99 of a get', duration(gets.p99)], ['updates/s', count(updates.rate)], ['p99 of an update', duration(updates.p99)]]));
     for (const c of charts) c.draw();
   });
   live(signal, 2000, async () => {

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -118,18 +119,25 @@ func TestEveryControlDoesWhatItSays(t *testing.T) {
 	b.until("document.querySelectorAll('svg rect').length > 0")
 	b.click("Record")
 	b.see("2 pictures are recorded.")
+	b.until("[...document.querySelectorAll('dt')].some(e => e.textContent === 'back-pressure' && e.nextSibling.textContent.endsWith('%'))")
 	b.click("Stop recording")
 	b.js(`window.clicked = HTMLAnchorElement.prototype.click; HTMLAnchorElement.prototype.click = () => {};
 		URL.createObjectURL = blob => { window.saved = blob.text(); return 'blob:' }`)
 	b.js(`[...document.querySelectorAll('button')].find(e => e.textContent === 'Save the recording').click()`)
 	b.js(`HTMLAnchorElement.prototype.click = window.clicked`)
 	recording := filepath.Join(t.TempDir(), "recording.jsonl")
-	if err := os.WriteFile(recording, []byte(eval[string](b, "window.saved")), 0o600); err != nil {
+	const held = `"Pressure":0.5`
+	recorded := regexp.MustCompile(`"Pressure":[0-9.e-]+`).ReplaceAllString(eval[string](b, "window.saved"), held)
+	if !strings.Contains(recorded, held) {
+		t.Errorf("the recording has no back-pressure: %.300s", recorded)
+	}
+	if err := os.WriteFile(recording, []byte(recorded), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	b.run(chromedp.SetUploadFiles(chromedp.CSS("input[type=file]"), []string{recording}))
 	b.see("pictures, from")
 	b.js(`{ const s = document.querySelector('input[type=range]'); s.value = 1; s.dispatchEvent(new Event('input')); }`)
+	b.see("50%")
 	b.click("Back to the present")
 
 	b.click("Rows")
