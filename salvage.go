@@ -3,9 +3,11 @@ package flagstone
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 
 	"github.com/flagstone-db/flagstone/internal/salvage"
 	"github.com/flagstone-db/flagstone/internal/vfs"
+	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/sstable"
 )
 
@@ -57,16 +59,17 @@ func Salvage(ctx context.Context, dir, target string, opts Options, progress fun
 	if vfs.Within(dir, target) {
 		return SalvageReport{}, fmt.Errorf("%w: %s lies in the damaged store, %s", ErrInvalid, target, dir)
 	}
-	s := &Store{dir: dir, opts: opts, fs: opts.Seams.FS, clock: opts.Seams.Clock}
-	defer func() {
-		if s.lock != nil {
-			s.lock.Close()
-		}
-	}()
-	if err := s.openFiles(); err != nil {
+	s := &Store{dir: dir, opts: opts, fs: opts.Seams.FS}
+	lock, err := s.fs.Lock(filepath.Join(dir, manifest.LockName), vfs.LockToRead)
+	if err != nil {
 		return SalvageReport{}, s.describe(err)
 	}
-	r, err := salvage.Run(ctx, salvage.Store{FS: s.fs, Dir: dir, State: s.frozen, Table: sstable.WriterOptions{
+	defer lock.Close()
+	state, lost, err := manifest.LoadDamaged(s.fs, dir)
+	if err != nil {
+		return SalvageReport{}, s.describe(err)
+	}
+	r, err := salvage.Run(ctx, salvage.Store{FS: s.fs, Dir: dir, State: state, Lost: lost, Table: sstable.WriterOptions{
 		Compression: opts.Compression.table(), BlockSize: opts.Seams.BlockSize, FilterBitsPerKey: filterBits,
 	}}, target, progress)
 	report := SalvageReport{Copied: r.Copied, Rewritten: r.Rewritten, Lost: r.Lost, Records: r.Records}

@@ -146,8 +146,8 @@ func (w *rewriter) cell(key []byte, c *row.Cell) error {
 			w.cellLost(0, err)
 			return nil
 		}
-		if w.damaged[ref.File] {
-			if c.Value, err = w.files.Value(&w.value, c.Value); err != nil {
+		if d, damaged := w.damaged[ref.File]; damaged {
+			if c.Value, err = d.value(&w.value, ref); err != nil {
 				w.cellLost(ref.File, err)
 				return nil
 			}
