@@ -56,6 +56,9 @@ func TestOneOfManifestAndCopyIsEnough(t *testing.T) {
 	if content, err := d.sim.ReadFile(twin); err != nil || !bytes.Equal(content, d.content[:len(content)]) || len(content) < len(d.before)*blockSize {
 		t.Fatalf("the copy differs: %d bytes of %d, %v", len(content), len(d.content), err)
 	}
+	if durable, err := d.sim.Image(vfs.CrashLoseAll, 1).ReadFile(twin); err != nil || len(durable) < len(d.before)*blockSize {
+		t.Errorf("a power cut leaves %d bytes of the copy, %v", len(durable), err)
+	}
 	enough := func(name, what string, damaged []byte) {
 		d.edit(t, map[string][]byte{name: damaged}, func() {
 			if got, damage := d.loadDamaged(t, what); got != d.right() || len(damage) > 0 {
@@ -162,6 +165,33 @@ func TestWithoutCurrentTheNewestStateIsTaken(t *testing.T) {
 	if _, _, err := LoadDamaged(vfs.NewSim(vfs.SimOptions{}), testDir); !errors.Is(err, ErrNotStore) {
 		t.Error(err)
 	}
+}
+
+// TestThereIsOneCopy rotates a log, and opens one where a copy was left over.
+func TestThereIsOneCopy(t *testing.T) {
+	sim := vfs.NewSim(vfs.SimOptions{})
+	l := newStore(t, sim)
+	one := func(what string) {
+		t.Helper()
+		numbers, err := listNumbers(sim, testDir, copyName)
+		if err != nil || len(numbers) != 1 || numbers[0] != l.number {
+			t.Errorf("%s: copies %v of manifest %d, %v", what, numbers, l.number, err)
+		}
+	}
+	one("new")
+	for _, e := range smallEdits() {
+		l.rotateAt = 0
+		commit(t, l, e)
+		one("rotated")
+	}
+	closeLog(t, l)
+	f, err := sim.Create(filepath.Join(testDir, copyName(1)), vfs.OpenOptions{})
+	if err = errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	l = openStore(t, sim)
+	one("opened")
+	closeLog(t, l)
 }
 
 // TestAnErrorOfTheCopyEndsTheCopyAlone fails each change of copies in turn.

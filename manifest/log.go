@@ -423,7 +423,7 @@ func (l *Log) Close() error {
 	if l.poison == nil {
 		err = l.append(kindEnd, make([]byte, recordHeaderSize))
 		if l.twin != nil {
-			l.endCopy(l.twin.Sync())
+			l.endCopy(errors.Join(l.twin.Sync(), l.fs.SyncDir(l.dir)))
 		}
 	}
 	l.endCopy(nil)

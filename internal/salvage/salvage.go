@@ -5,7 +5,7 @@
 // versions stay, and the engine judges the new store by its usual rules; nothing here looks at what a
 // cell means. Records of the log go to a new log, which the next Open replays.
 //
-// Only the manifest says to which table a file belongs, so a store without one cannot be salvaged.
+// Only the manifest and its copy say to which table a file belongs, so a store without both cannot be salvaged.
 package salvage
 
 import (
