@@ -300,6 +300,7 @@ func strayFiles(s *Store, disk *vfs.Sim, tolerated map[string]bool) (problems []
 			if _, live := s.state().ValueFile(n); !live && !tolerated[name] {
 				problems = append(problems, "left over: "+name)
 			}
+		case strings.HasPrefix(name, "COPY-"):
 		case strings.HasPrefix(name, "MANIFEST-"):
 			manifests++
 		case strings.HasPrefix(name, "wal/"):

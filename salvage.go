@@ -3,9 +3,11 @@ package flagstone
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 
 	"github.com/flagstone-db/flagstone/internal/salvage"
 	"github.com/flagstone-db/flagstone/internal/vfs"
+	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/sstable"
 )
 
@@ -23,8 +25,8 @@ type SalvageReport struct {
 type SalvageLoss struct {
 	File   string
 	Offset int64 // in bytes; -1: the whole file, or parts of it in several places
-	// Table is the name of the table that the part belonged to; "" for the log and for files that the
-	// manifest does not name, which may belong to any. Stream says that the part was one of its stream's records.
+	// Table is the name of the table that the part belonged to; "" for the log, for a part of the manifest and for
+	// files that the manifest does not name, which may belong to any. Stream says that the part was one of its stream's records.
 	Table      string
 	Stream     bool
 	Partitions []uint64
@@ -44,9 +46,9 @@ type SalvageLoss struct {
 
 // Salvage makes a new store in target, which must be empty or not exist, of what is intact in the damaged
 // store in dir. The store must not be open, and nothing in it is changed. The report lists what did not
-// come back. An error says that no store was made: the store is open (ErrLocked), its manifest cannot be
-// read, which alone says to which table a file belongs, a file has a newer format or cannot be opened, or
-// target cannot be written. Then delete target.
+// come back. An error says that no store was made: the store is open (ErrLocked), neither its manifest nor
+// the copy of that can be read, which alone say to which table a file belongs, a file has a newer format or
+// cannot be opened, or target cannot be written. Then delete target.
 // progress, if not nil, is called before each file. opts are as for Open; ReadOnly is implied.
 func Salvage(ctx context.Context, dir, target string, opts Options, progress func(file string)) (SalvageReport, error) {
 	opts.ReadOnly = true
@@ -57,16 +59,17 @@ func Salvage(ctx context.Context, dir, target string, opts Options, progress fun
 	if vfs.Within(dir, target) {
 		return SalvageReport{}, fmt.Errorf("%w: %s lies in the damaged store, %s", ErrInvalid, target, dir)
 	}
-	s := &Store{dir: dir, opts: opts, fs: opts.Seams.FS, clock: opts.Seams.Clock}
-	defer func() {
-		if s.lock != nil {
-			s.lock.Close()
-		}
-	}()
-	if err := s.openFiles(); err != nil {
+	s := &Store{dir: dir, opts: opts, fs: opts.Seams.FS}
+	lock, err := s.fs.Lock(filepath.Join(dir, manifest.LockName), vfs.LockToRead)
+	if err != nil {
 		return SalvageReport{}, s.describe(err)
 	}
-	r, err := salvage.Run(ctx, salvage.Store{FS: s.fs, Dir: dir, State: s.frozen, Table: sstable.WriterOptions{
+	defer lock.Close()
+	state, lost, err := manifest.LoadDamaged(s.fs, dir)
+	if err != nil {
+		return SalvageReport{}, s.describe(err)
+	}
+	r, err := salvage.Run(ctx, salvage.Store{FS: s.fs, Dir: dir, State: state, Lost: lost, Table: sstable.WriterOptions{
 		Compression: opts.Compression.table(), BlockSize: opts.Seams.BlockSize, FilterBitsPerKey: filterBits,
 	}}, target, progress)
 	report := SalvageReport{Copied: r.Copied, Rewritten: r.Rewritten, Lost: r.Lost, Records: r.Records}

@@ -3,8 +3,11 @@ package flagstone
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"path"
 	"slices"
 	"strings"
 	"syscall"
@@ -17,34 +20,45 @@ import (
 // salvaged is a closed store whose files are damaged in turn, and what it held.
 type salvaged struct {
 	*rig
-	rows    map[string]string // of all tables, by table and key; each row lies in one file, or in the log
+	rows    map[string]string // of all tables, by table and key; each row lies in one file, or in the log, but for deleted ones
 	records int               // of the stream
 	out     int
 }
 
 const salvageRows = 90 // of each table
 
-// newSalvaged makes a store of two tables, one with a stream: some rows are in a deep level, some in level 0
-// and some in the log; a third of them has values in value files.
+var salvageTables = []string{"plain", "streamed", "moved", "dropped"}
+
+// newSalvaged makes a store of three tables, one with a stream: some rows are in a deep level, some in level 0
+// and some in the log; a third of them has values in value files. Two rows are deleted, in level 0 and in the log. The
+// third table comes from another store. A fourth one is dropped.
 func newSalvaged(t *testing.T) *salvaged {
 	t.Helper()
 	r := newRig(t, Options{WALSegmentSize: 64 << 10, Compression: CompressionNone, Seams: Seams{ValueThreshold: 64, BlockSize: 256}})
 	plain := r.table("plain", TableOptions{MaxVersions: 2})
 	streamed := r.streamed("streamed", StreamSpec{})
-	for round := range 3 {
+	fill := func(table *Table, round int) {
 		for i := round; i < salvageRows; i += 3 {
-			for _, table := range []*Table{plain, streamed} {
-				put(t, table, "p", i, "c", startMillis, fmt.Sprint("value ", i))
-				if round != 2 && i%2 == 0 { // another write, but of the same file
-					put(t, table, "p", i, "large", startMillis, strings.Repeat(fmt.Sprint(i, " "), 40))
-				}
+			put(t, table, "p", i, "c", startMillis, fmt.Sprint("value ", i))
+			if round != 2 && i%2 == 0 { // another write, but of the same file
+				put(t, table, "p", i, "large", startMillis, strings.Repeat(fmt.Sprint(i, " "), 40))
 			}
 		}
+		if gone := 27 + 6*(round-1); round > 0 {
+			r.ok(table.Update(ctx(), Key("p", gone), func(_ context.Context, tx *RowTx) error { tx.DeleteRow(); return nil }))
+		}
+	}
+	for round := range 3 {
+		fill(plain, round)
+		fill(streamed, round)
 		switch round {
 		case 0:
 			r.ok(r.store.Compact(ctx()))
 		case 1:
+			fill(r.table("dropped", TableOptions{}), 0)
 			r.ok(r.store.Flush(ctx()))
+			r.ok(r.store.DropTable(ctx(), "dropped"))
+			moveTo(r, fill)
 		}
 		r.exec.RunAll()
 	}
@@ -54,12 +68,27 @@ func newSalvaged(t *testing.T) *salvaged {
 	return s
 }
 
+// moveTo moves a table from another store to that of r.
+func moveTo(r *rig, fill func(table *Table, round int)) {
+	other := newRig(r.t, r.opts)
+	table := other.table("moved", TableOptions{})
+	fill(table, 0)
+	other.ok(other.store.Flush(ctx()))
+	x, err := table.Export(ctx(), "/export", ExportOptions{})
+	r.ok(err)
+	r.ok(send(x, r.store))
+	r.ok(r.store.Ingest(ctx(), x.Fragment))
+}
+
 // content reads all rows and counts the records of the stream.
 func (s *salvaged) content(store *Store) (rows map[string]string, records int) {
 	s.t.Helper()
 	rows = map[string]string{}
-	for _, name := range []string{"plain", "streamed"} {
+	for _, name := range salvageTables {
 		table, err := store.Table(name)
+		if errors.Is(err, ErrTableNotFound) {
+			continue
+		}
 		s.ok(err)
 		for i := range salvageRows {
 			if got := show(s.t, table, "p", i); got != "absent" {
@@ -68,6 +97,9 @@ func (s *salvaged) content(store *Store) (rows map[string]string, records int) {
 		}
 	}
 	table, err := store.Table("streamed")
+	if errors.Is(err, ErrTableNotFound) {
+		return rows, 0
+	}
 	s.ok(err)
 	st := table.Stream()
 	all, _ := readStream(s.t, st, oldest(s.t, st), StreamLimits{Records: 1000, Bytes: 1 << 20})
@@ -113,10 +145,10 @@ func covers(report SalvageReport, name string, i int) bool {
 }
 
 // judge compares what came back with what was there, and returns how many rows differ.
-func (s *salvaged) judge(what string) (differ int) {
+func (s *salvaged) judge(what string) (differ, records int, losses []SalvageLoss) {
 	s.t.Helper()
 	rows, records, report := s.salvage(what)
-	for _, name := range []string{"plain", "streamed"} {
+	for _, name := range salvageTables {
 		for i := range salvageRows {
 			id := fmt.Sprintf("%s %03d", name, i)
 			switch {
@@ -128,6 +160,11 @@ func (s *salvaged) judge(what string) (differ int) {
 			}
 		}
 	}
+	for _, l := range report.Losses {
+		if (l.Table == "") != (l.From == nil) || (l.Table == "") != (l.To == nil) || l.Err == nil {
+			s.t.Errorf("%s: table %q, keys from %x to %x: %v", what, l.Table, l.From, l.To, l.Err)
+		}
+	}
 	ofStream := slices.ContainsFunc(report.Losses, func(l SalvageLoss) bool { return l.Stream || l.Table == "" })
 	if records != s.records && !ofStream {
 		s.t.Errorf("%s: %d records of the stream, were %d, and no loss says so", what, records, s.records)
@@ -137,7 +174,7 @@ func (s *salvaged) judge(what string) (differ int) {
 	if differ == 0 && records == s.records && named {
 		s.t.Errorf("%s: nothing is lost, but the list says %v", what, report.Losses)
 	}
-	return differ
+	return differ, records, report.Losses
 }
 
 // filesOf returns the files of the store with a suffix.
@@ -173,7 +210,7 @@ func TestEveryRowThatNoDamagedBlockHeldComesBack(t *testing.T) {
 			for at := 0; at < len(content); at += max(len(content)/12, 1) {
 				flip := func(b []byte) []byte { b = bytes.Clone(b); b[at] ^= 0x10; return b }
 				s.ok(s.fs.Edit(name, flip))
-				if differ := s.judge(fmt.Sprintf("%s, byte %d", name, at)); differ <= 8 {
+				if differ, _, _ := s.judge(fmt.Sprintf("%s, byte %d", name, at)); differ <= 8 {
 					few++
 				}
 				s.ok(s.fs.Edit(name, flip))
@@ -210,6 +247,111 @@ func TestWhatATruncatedOrMissingFileHeldIsListed(t *testing.T) {
 	s.judge("restored")
 }
 
+// TestSalvageAfterRandomDamage damages each file of a store in turn at a random place: a byte, a page, the end, or all of it.
+func TestSalvageAfterRandomDamage(t *testing.T) {
+	seed := rand.Uint64()
+	rng := rand.New(rand.NewPCG(seed, 1))
+	s := newSalvaged(t)
+	kinds := map[string]int{}
+	for _, name := range slices.Repeat(s.filesOf(""), 3) {
+		content, err := s.fs.ReadFile(name)
+		s.ok(err)
+		if len(content) == 0 { // the lock
+			continue
+		}
+		kinds[strings.TrimLeft(path.Base(name), "0123456789")]++
+		for _, damage := range []string{"flip", "zero", "cut", "remove"} {
+			from := rng.IntN(len(content))
+			b := bytes.Clone(content)
+			switch damage {
+			case "flip":
+				b[from] ^= byte(1 + rng.IntN(255))
+			case "zero":
+				from = from / 4096 * 4096
+				clear(b[from:min(from+4096, len(b))])
+			case "cut":
+				b = b[:from]
+			case "remove":
+				from = 0
+			}
+			if damage == "remove" {
+				s.ok(s.fs.Remove(name))
+			} else {
+				s.ok(s.fs.Edit(name, func([]byte) []byte { return b }))
+			}
+			what := fmt.Sprintf("seed %d, %s %s at %d of %d", seed, damage, name, from, len(content))
+			differ, records, losses := s.judge(what)
+			harmless := false
+			switch base := path.Base(name); {
+			case base == "CURRENT":
+				if len(losses) != 1 || losses[0].File != name {
+					t.Errorf("%s: %v", what, losses)
+				}
+				losses, harmless = nil, true
+			case !strings.Contains(base, "."):
+				harmless = true
+			case strings.HasSuffix(base, ".sst"):
+				const footer, dataLength = 80, 16
+				harmless = uint64(from) >= binary.LittleEndian.Uint64(content[len(content)-footer+dataLength:])
+			case strings.HasSuffix(base, ".val"):
+				const footer = 72
+				harmless = from >= len(content)-footer
+			}
+			if harmless && (differ > 0 || records != s.records || len(losses) > 0) {
+				t.Errorf("%s: %d rows differ, %d records of %d, losses %v", what, differ, records, s.records, losses)
+			}
+			if damage == "remove" {
+				f, err := s.fs.Create(name, vfs.OpenOptions{})
+				s.ok(err)
+				_, err = f.WriteAt(content, 0)
+				s.ok(errors.Join(err, f.Sync(), f.Close()))
+			} else {
+				s.ok(s.fs.Edit(name, func([]byte) []byte { return content }))
+			}
+		}
+	}
+	if kinds[".sst"] < 18 || kinds[".val"] < 9 || kinds[".log"] < 6 || kinds["CURRENT"] != 3 || len(kinds) < 6 {
+		t.Errorf("the files are no example: %v", kinds)
+	}
+}
+
+// TestWhatManifestAndCopyBothLoseIsTold zeroes each edit in both.
+func TestWhatManifestAndCopyBothLoseIsTold(t *testing.T) {
+	s := newSalvaged(t)
+	var names []string
+	for _, name := range s.filesOf("") {
+		if base := path.Base(name); !strings.Contains(base, ".") && strings.Contains(base, "-") {
+			names = append(names, name)
+		}
+	}
+	content, err := s.fs.ReadFile(names[0])
+	s.ok(err)
+	const block, firstEdit = 4096, 2
+	used := len(bytes.TrimRight(content, "\x00")) / block // the last one has the end record
+	older := 0
+	for i := firstEdit; i < used; i++ {
+		b := bytes.Clone(content)
+		clear(b[i*block : (i+1)*block])
+		for _, name := range names {
+			s.ok(s.fs.Edit(name, func([]byte) []byte { return b }))
+		}
+		what := fmt.Sprintf("edit in block %d of %d", i, used)
+		differ, records, losses := s.judge(what)
+		told := slices.ContainsFunc(losses, func(l SalvageLoss) bool {
+			return path.Base(l.File) == path.Base(names[1]) && l.Offset == int64(i*block) && l.Older && l.Table == ""
+		})
+		if !told {
+			t.Errorf("%s: %v", what, losses)
+		}
+		if differ > 0 || records != s.records {
+			older++
+		}
+	}
+	if len(names) != 2 || older == 0 {
+		t.Errorf("%v: %d older states are no example", names, older)
+	}
+}
+
 func TestAStoreWithoutItsManifestIsNotGuessed(t *testing.T) {
 	s := newSalvaged(t)
 	opts := Options{Seams: Seams{FS: s.fs}}
@@ -223,7 +365,7 @@ func TestAStoreWithoutItsManifestIsNotGuessed(t *testing.T) {
 		{"a cancelled context", "/out", func() context.Context { c, cancel := context.WithCancel(ctx()); cancel(); return c }, func() {}},
 		{"no manifest", "/out2", ctx, func() {
 			for _, name := range s.fs.Files() {
-				if strings.HasPrefix(name, "store/MANIFEST") {
+				if strings.HasPrefix(name, "store/MANIFEST") || strings.HasPrefix(name, "store/COPY") {
 					s.ok(s.fs.Remove("/" + name))
 				}
 			}
@@ -240,7 +382,7 @@ func TestAStoreWithoutItsManifestIsNotGuessed(t *testing.T) {
 }
 
 // TestSalvageListsFilesThatACutManifestNoLongerNames takes the manifest back to what it was before a flush, and
-// before any file.
+// before any file. The copy is lost.
 func TestSalvageListsFilesThatACutManifestNoLongerNames(t *testing.T) {
 	r := newRig(t, Options{Seams: Seams{ValueThreshold: 64}})
 	s := &salvaged{rig: r}
@@ -260,6 +402,7 @@ func TestSalvageListsFilesThatACutManifestNoLongerNames(t *testing.T) {
 	put(t, table, "p", 2, "c", startMillis, strings.Repeat("second", 40))
 	r.ok(r.store.Flush(ctx()))
 	r.ok(r.store.Close())
+	r.ok(s.fs.Remove(strings.Replace(name, "MANIFEST", "COPY", 1)))
 	files := slices.Concat(s.filesOf(".sst"), s.filesOf(".val"))
 	if len(files) != 3 {
 		t.Fatal(files)

@@ -79,13 +79,17 @@ func explainMissing(fsys vfs.FS, dir string, cause error) error {
 
 // listManifests returns the numbers of the manifests in a directory.
 func listManifests(fsys vfs.FS, dir string) ([]uint64, error) {
+	return listNumbers(fsys, dir, manifestName)
+}
+
+// listNumbers returns the numbers of the files in a directory that have names of one kind.
+func listNumbers(fsys vfs.FS, dir string, name func(uint64) string) (numbers []uint64, err error) {
 	names, err := fsys.List(dir)
 	if err != nil {
 		return nil, fmt.Errorf("manifest: list %s: %w", dir, err)
 	}
-	var numbers []uint64
-	for _, name := range names {
-		if n, ok := ParseManifestName(name); ok {
+	for _, found := range names {
+		if n, ok := parseName(found, name); ok {
 			numbers = append(numbers, n)
 		}
 	}

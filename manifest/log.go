@@ -96,6 +96,7 @@ type Log struct {
 
 	mu       sync.Mutex // held for a whole commit; commits run one at a time
 	output              // the manifest that CURRENT names
+	twin     vfs.File   // its copy, or nil: see copy.go
 	highest  uint64     // of any manifest begun, successfully or not
 	rotateAt int64
 	poison   error
@@ -110,6 +111,7 @@ type output struct {
 	offset   int64 // where the next record goes
 	reserved int64 // the file's size
 	records  uint64
+	begun    []byte // what it began with, until the copy has it
 }
 
 // close closes what is open.
@@ -162,25 +164,31 @@ func Open(fsys vfs.FS, dir string, logger *slog.Logger) (*Log, *State, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	copies, err := listNumbers(fsys, dir, copyName)
+	if err != nil {
+		return nil, nil, err
+	}
 	l := &Log{fs: fsys, dir: dir, logger: logger, highest: slices.Max(numbers)}
 	l.state.Store(s)
 	l.nextFile.Store(s.NextFile)
 	if _, err := l.rotate(); err != nil {
 		return nil, nil, err
 	}
-	l.removeOthers(numbers)
+	l.removeOthers(append(numbers, copies...))
 	return l, s, nil
 }
 
-// removeOthers deletes manifests that are not the current one.
+// removeOthers deletes manifests that are not the current one, and their copies.
 func (l *Log) removeOthers(numbers []uint64) {
 	for _, n := range numbers {
-		if n == l.number {
-			continue
-		}
-		name := filepath.Join(l.dir, manifestName(n))
-		if err := l.fs.Remove(name); err != nil {
-			l.logger.Warn("manifest: an old manifest cannot be deleted", "file", name, "error", err)
+		for _, name := range []string{manifestName(n), copyName(n)} {
+			if n == l.number {
+				continue
+			}
+			name = filepath.Join(l.dir, name)
+			if err := l.fs.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				l.logger.Warn("manifest: an old manifest cannot be deleted", "file", name, "error", err)
+			}
 		}
 	}
 }
@@ -302,6 +310,7 @@ func (l *Log) append(kind uint32, buf []byte) error {
 	if err := outfile.ReadBackAt(l.device, l.path(), l.offset, buf); err != nil {
 		return l.fail("read back", err)
 	}
+	l.toCopy(buf, l.offset)
 	l.records++
 	l.offset += roundUp(int64(len(buf)))
 	return nil
@@ -347,6 +356,10 @@ func (l *Log) rotate() (harmless bool, err error) {
 	}
 	_ = l.output.close() // its bytes are not needed any more, so its errors do not matter
 	l.output = next
+	if l.logger != nil { // a log whose file is closed at once has no copy
+		l.startCopy(next.begun)
+	}
+	l.begun = nil
 	l.rotateAt = max(minRotateSize, rotateFactor*next.offset)
 	return true, nil
 }
@@ -369,7 +382,7 @@ func (l *Log) begin(number uint64, s *State) (next output, harmless bool, err er
 	if err != nil {
 		return output{}, true, err
 	}
-	next = output{file: f, number: number, offset: size, reserved: size, records: 1}
+	next = output{file: f, number: number, offset: size, reserved: size, records: 1, begun: buf}
 	abandon := func(harmless bool, err error) (output, bool, error) {
 		return output{}, harmless, errors.Join(err, next.close(), l.fs.Remove(path))
 	}
@@ -409,7 +422,11 @@ func (l *Log) Close() error {
 	var err error
 	if l.poison == nil {
 		err = l.append(kindEnd, make([]byte, recordHeaderSize))
+		if l.twin != nil {
+			l.endCopy(errors.Join(l.twin.Sync(), l.fs.SyncDir(l.dir)))
+		}
 	}
+	l.endCopy(nil)
 	return errors.Join(err, l.output.close())
 }
 

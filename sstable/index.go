@@ -60,6 +60,15 @@ type index struct {
 // parse makes x the parsed form of data, which it keeps. The data blocks of the file take
 // dataLength bytes. It returns what is wrong, or "".
 func (x *index) parse(data []byte, dataLength int64, kind byte) (bad string) {
+	if bad = x.decode(data, kind); bad != "" {
+		return bad
+	}
+	x.heads = make([]uint64, x.groups)
+	return x.check(dataLength)
+}
+
+// decode is parse for what the reader has made itself.
+func (x *index) decode(data []byte, kind byte) (bad string) {
 	c := cursor{data: data}
 	*x = index{data: data}
 	x.groups = c.count(len(data), "group count") // separators are distinct
@@ -78,11 +87,7 @@ func (x *index) parse(data []byte, dataLength int64, kind byte) (bad string) {
 	x.prefix = c.bytes(prefix, "separator prefix")
 	x.separators = c.bytes(c.ends(&x.sepEnd, x.groups, c.rest(), "separator ends"), "separators")
 	x.cols = c.bytes(c.ends(&x.columnEnd, x.blocks, c.rest(), "column ends"), "columns")
-	if bad = c.end(); bad != "" {
-		return bad
-	}
-	x.heads = make([]uint64, x.groups)
-	return x.check(dataLength)
+	return c.end()
 }
 
 // check checks the order of everything, and fills heads. It returns what is wrong, or "". The

@@ -181,7 +181,7 @@ func (it *Iterator) enter(g int, last bool) bool {
 // iterator is not on a row.
 func (it *Iterator) load(g, i int) bool {
 	it.err = it.blocks.load(i)
-	if b, x := it.blocks.block, it.blocks.index(); it.err == nil &&
+	if b, x := it.blocks.block, it.blocks.index(); it.err == nil && it.blocks.r.gaps == nil &&
 		(b.continued != (i > x.firstBlock(g)) || b.continues != (i+1 < x.firstBlock(g+1))) {
 		it.err = it.blocks.refuse("block and index differ about where a long row begins or ends")
 	}

@@ -8,10 +8,16 @@ import "github.com/flagstone-db/flagstone/row"
 // wholeBlock is where the head of a block without segments was stored: there is none.
 const wholeBlock = -1
 
+// anyPlace is where the head was stored of a block of which only the end is known.
+const anyPlace = -2
+
 // parse makes b the parsed form of data, and keeps data: of a head, which was stored at offset
 // at in its block, or of a block of version 1 or 2. It returns what is wrong, or "".
 func (b *dataBlock) parse(data []byte, at int) (bad string) {
-	whole := at == wholeBlock
+	whole, most := at == wholeBlock, at
+	if at == anyPlace {
+		most = maxStoredBlock
+	}
 	c := cursor{data: data, noSteps: whole}
 	*b = dataBlock{data: data}
 	flags := c.byte("flags")
@@ -52,15 +58,15 @@ func (b *dataBlock) parse(data []byte, at int) (bad string) {
 	b.valueEnd = c.steps(b.cells, maxRawBlock, "value ends")
 	if !whole {
 		b.rowEnd = c.steps(b.segments, b.rows, "segment rows")
-		b.partEnd = c.steps(b.segments, at, "segment ends")
+		b.partEnd = c.steps(b.segments, most, "segment ends")
 	}
 	c.pad()
 	b.parseStrings(&c, prefix)
 	values := c.ends(&b.valueEnd, b.cells, maxRawBlock, "value ends")
 	if whole {
 		c.bytes(values, "values")
-	} else if c.ends(&b.rowEnd, b.segments, b.rows, "segment rows") != b.rows ||
-		c.ends(&b.partEnd, b.segments, at, "segment ends") != at {
+	} else if end := c.ends(&b.partEnd, b.segments, most, "segment ends"); end != at && at != anyPlace ||
+		c.ends(&b.rowEnd, b.segments, b.rows, "segment rows") != b.rows {
 		c.fail("segments do not end where rows and block do")
 	}
 	return b.check(&c)

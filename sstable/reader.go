@@ -64,6 +64,8 @@ type Reader struct {
 
 	compressed Compression // the writer's compression, if index or properties tell
 	seqOffset  uint64      // see ReaderOptions
+
+	gaps map[int]Loss // blocks of an index that was made again that are none, see findBlocks; nil if the index is the file's
 }
 
 // Open reads and checks the parts of a table file that say where everything is. On success
@@ -73,7 +75,7 @@ func Open(f vfs.File, opts ReaderOptions) (*Reader, error) { return open(f, opts
 
 // open opens a file; tolerant says that it does without filter and properties, if they are damaged.
 func open(f vfs.File, opts ReaderOptions, tolerant bool) (*Reader, error) {
-	r := &Reader{fileBytes: fileBytes{file: f, name: opts.FileName, align: int64(f.Alignment())}, helpers: opts.Helpers, seqOffset: opts.SeqOffset}
+	r := newReader(f, opts)
 	size, err := f.Size()
 	if err != nil {
 		return nil, fmt.Errorf("sstable: size of %s: %w", r.name, err)
@@ -111,6 +113,10 @@ func open(f vfs.File, opts ReaderOptions, tolerant bool) (*Reader, error) {
 		r.cached = opts.Cache.OpenFile(r.index.blocks)
 	}
 	return r, nil
+}
+
+func newReader(f vfs.File, opts ReaderOptions) *Reader {
+	return &Reader{fileBytes: fileBytes{file: f, name: opts.FileName, align: int64(f.Alignment())}, helpers: opts.Helpers, seqOffset: opts.SeqOffset}
 }
 
 // readTail reads and parses footer, filter, index and properties. If it is tolerant, damaged filters and

@@ -5,6 +5,7 @@ package sstable
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -341,12 +342,13 @@ var errPlanted = errors.New("planted")
 type badSector struct {
 	memFile
 	from, to int64
+	err      error // nil: errPlanted
 }
 
 func (f *badSector) ReadAt(p []byte, off int64) (int, error) {
 	if off < f.to && off+int64(len(p)) > f.from {
 		n, _ := f.memFile.ReadAt(p[:max(f.from-off, 0)], off)
-		return n, errPlanted
+		return n, cmp.Or(f.err, errPlanted)
 	}
 	return f.memFile.ReadAt(p, off)
 }

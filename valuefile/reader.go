@@ -74,6 +74,12 @@ func Open(f vfs.File, opts ReaderOptions) (*Reader, error) {
 	return r, nil
 }
 
+// OpenDamaged is Open for a file of which parts may be damaged. It does without the footer: a reference says where
+// its record is, and what its checksum is. The reader is for Value alone.
+func OpenDamaged(f vfs.File, opts ReaderOptions) *Reader {
+	return &Reader{file: f, name: opts.FileName, footer: footer{uniqueID: opts.Want.UniqueID, fileSize: opts.Want.Size}}
+}
+
 // Close closes the file. REQUIRES: no read is under way.
 func (r *Reader) Close() error {
 	if r.mapped != nil {

@@ -25,7 +25,7 @@ type salvageCommand struct {
 
 // Help is the long help of the command.
 func (salvageCommand) Help() string {
-	return `Makes a new store of what is intact in a damaged one, streams, capacity instances, access keys and all, and prints a line for each part that was lost: table, partitions, range of keys, file and offset. Rows of that range may lack cells; and where a lost part held the newer cells or a delete, the row is older than it was, or back. The damaged store is only read. The exit status is 0 if all came back, 3 if something was lost, 1 if no store was made. Until all is there the new store has the name of the target with ".partial" appended; after a kill delete that. Without its manifest a store cannot be salvaged, because nothing else says to which table a file belongs: restore a backup.`
+	return `Makes a new store of what is intact in a damaged one, streams, capacity instances, access keys and all, and prints a line for each part that was lost: table, partitions, range of keys, file and offset. Rows of that range may lack cells; and where a lost part held the newer cells or a delete, the row is older than it was, or back. The damaged store is only read. The exit status is 0 if all came back, 3 if something was lost, 1 if no store was made. Until all is there the new store has the name of the target with ".partial" appended; after a kill delete that. If both its manifest and the copy of that are lost, a store cannot be salvaged, because nothing else says to which table a file belongs: restore a backup.`
 }
 
 // lossError says that something was lost; the command ends with lossStatus.

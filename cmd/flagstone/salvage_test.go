@@ -18,7 +18,7 @@ import (
 )
 
 // TestSalvageTellsWhetherSomethingWasLost runs the commands of docs/reliability.md on an intact store, on one
-// with a damaged block, and on one without its manifest.
+// with damaged files, and on one without its manifest.
 func TestSalvageTellsWhetherSomethingWasLost(t *testing.T) {
 	page, err := os.ReadFile("../../docs/reliability.md")
 	if err != nil {
@@ -68,8 +68,15 @@ func TestSalvageTellsWhetherSomethingWasLost(t *testing.T) {
 		}, lossStatus, "orders"},
 		{"a registry of a newer version", func() error { return os.WriteFile(registry, []byte("flagstone-instances 99 0\n"), 0o600) }, 1, ""},
 		{"a damaged registry", func() error { return os.WriteFile(registry, []byte("?"), 0o600) }, lossStatus, "orders"},
+		{"no CURRENT", func() error { return errors.Join(os.Remove(registry), os.Remove(filepath.Join(store, "CURRENT"))) }, lossStatus, "CURRENT"},
 		{"access keys that are a directory", func() error { return errors.Join(os.Remove(secrets), os.Mkdir(secrets, 0o700)) }, 1, ""},
-		{"no manifest", func() error { return os.Remove(filepath.Join(store, "CURRENT")) }, 1, ""},
+		{"no manifest", func() error {
+			found, err := filepath.Glob(filepath.Join(store, "*-0*"))
+			for _, name := range append(found, secrets) {
+				err = errors.Join(err, os.Remove(name))
+			}
+			return err
+		}, 1, ""},
 	} {
 		if err := c.damage(); err != nil {
 			t.Fatal(err)

@@ -88,14 +88,14 @@ func (v *salvager) rewrite(s *source) (*manifest.FileMeta, error) {
 	return meta, nil
 }
 
-// openDamaged opens a table file without filter or properties, if they are damaged.
+// openDamaged opens a table file without those parts that are damaged.
 func (v *salvager) openDamaged(s *source) (*sstable.Reader, error) {
 	name := filepath.Join(v.Dir, manifest.TableName(s.Meta.Number))
 	file, err := v.FS.Open(name, vfs.OpenOptions{Sequential: true})
 	if err != nil {
 		return nil, err
 	}
-	r, err := sstable.OpenDamaged(file, sstable.ReaderOptions{FileName: name, UniqueID: s.Meta.UniqueID, SeqOffset: s.Meta.SeqOffset})
+	r, err := sstable.OpenDamaged(file, sstable.ReaderOptions{FileName: name, UniqueID: s.Meta.UniqueID, SeqOffset: s.Meta.SeqOffset}, s.Meta.Largest)
 	if err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
@@ -111,6 +111,9 @@ func (w *rewriter) block(l sstable.Loss) {
 	if l.Partial {
 		w.broken = l
 		w.spoiled = w.spoiled || w.inBroken()
+	}
+	if l.From == nil {
+		l.From = w.source.Meta.Smallest
 	}
 	if l.To == nil {
 		l.To = w.source.Meta.Largest
@@ -143,8 +146,8 @@ func (w *rewriter) cell(key []byte, c *row.Cell) error {
 			w.cellLost(0, err)
 			return nil
 		}
-		if w.damaged[ref.File] {
-			if c.Value, err = w.files.Value(&w.value, c.Value); err != nil {
+		if d, damaged := w.damaged[ref.File]; damaged {
+			if c.Value, err = d.value(&w.value, ref); err != nil {
 				w.cellLost(ref.File, err)
 				return nil
 			}

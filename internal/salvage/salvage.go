@@ -5,7 +5,7 @@
 // versions stay, and the engine judges the new store by its usual rules; nothing here looks at what a
 // cell means. Records of the log go to a new log, which the next Open replays.
 //
-// Only the manifest says to which table a file belongs, so a store without one cannot be salvaged.
+// Only the manifest and its copy say to which table a file belongs, so a store without both cannot be salvaged.
 package salvage
 
 import (
@@ -33,7 +33,8 @@ import (
 type Store struct {
 	FS    vfs.FS
 	Dir   string
-	State *manifest.State // as the manifest in Dir says
+	State *manifest.State   // as the manifest in Dir says,
+	Lost  []manifest.Damage // but for this
 	Table sstable.WriterOptions
 }
 
@@ -74,9 +75,17 @@ func Run(ctx context.Context, s Store, target string, progress func(file string)
 	v := &salvager{
 		Store: s, ctx: ctx, target: target, progress: progress, next: s.State.NextFile,
 		files:   tablefiles.New(s.FS, s.Dir, tablefiles.Options{Access: tablefiles.AccessOnce}, owner{s.State}),
-		damaged: map[uint64]bool{}, dirs: map[string]bool{},
+		damaged: map[uint64]damagedValues{}, dirs: map[string]bool{},
+	}
+	for _, d := range s.Lost {
+		v.report.Losses = append(v.report.Losses, Loss{File: d.File, Offset: d.Offset, Older: true, Err: d.Err})
 	}
 	err := v.run()
+	for _, d := range v.damaged {
+		if d.reader != nil {
+			err = errors.Join(err, d.reader.Close())
+		}
+	}
 	return v.report, err
 }
 
@@ -92,8 +101,8 @@ type salvager struct {
 	target   string
 	progress func(file string)
 	files    *tablefiles.Registry
-	damaged  map[uint64]bool // value files
-	next     uint64          // number of the next table file
+	damaged  map[uint64]damagedValues
+	next     uint64 // number of the next table file
 	edit     manifest.Edit
 	dirs     map[string]bool // of target, to be synced
 	report   Report
@@ -203,6 +212,12 @@ func (v *salvager) tables() (files []*source) {
 	return files
 }
 
+// damagedValues is a damaged value file, of which some values may be left, or the error of opening it.
+type damagedValues struct {
+	reader *valuefile.Reader
+	err    error
+}
+
 // values finds the damaged value files.
 func (v *salvager) values() error {
 	for u := range v.State.ValueFiles() {
@@ -215,12 +230,33 @@ func (v *salvager) values() error {
 		if v.ctx.Err() != nil {
 			return v.ctx.Err()
 		}
-		if err != nil && !isDamage(err) {
+		if err == nil {
+			continue
+		}
+		var d damagedValues
+		var file vfs.File
+		if isDamage(err) {
+			file, err = v.FS.Open(name, vfs.OpenOptions{})
+		}
+		switch {
+		case err == nil:
+			d.reader = valuefile.OpenDamaged(file, valuefile.ReaderOptions{FileName: name, Want: valuefile.Info{UniqueID: u.UniqueID, Size: u.Size}})
+		case isDamage(err):
+			d.err = err
+		default:
 			return err
 		}
-		v.damaged[u.Number] = err != nil
+		v.damaged[u.Number] = d
 	}
 	return nil
+}
+
+// value reads a value of a damaged value file.
+func (d damagedValues) value(buffer *[]byte, ref row.Reference) ([]byte, error) {
+	if d.reader == nil {
+		return nil, d.err
+	}
+	return d.reader.Value(buffer, ref)
 }
 
 // table copies a table file, or writes what can be read of it to a new one.
@@ -259,8 +295,10 @@ func (v *salvager) table(s *source) error {
 
 // intact reports whether a file and all value files that it refers to can be copied as they are.
 func (v *salvager) intact(s *source) (bool, error) {
-	if slices.ContainsFunc(s.Meta.Values, func(u manifest.ValueUse) bool { return v.damaged[u.File] }) {
-		return false, nil
+	for _, u := range s.Meta.Values {
+		if _, damaged := v.damaged[u.File]; damaged {
+			return false, nil
+		}
 	}
 	r, err := s.Reader()
 	if err == nil {

@@ -1,0 +1,184 @@
+package sstable
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"syscall"
+	"testing"
+
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// storedRow is a row, or a part of one, and the bytes of the file that it needs: a segment and a head.
+type storedRow struct {
+	key   []byte
+	cells []row.Cell
+	needs [2][2]int64
+	block [2]int64 // which is read at once
+}
+
+func storedRows(t *testing.T, r *Reader) (rows []storedRow) {
+	it := r.NewIterator(IterOptions{})
+	defer it.Close()
+	for g := range r.index.groups {
+		for i := r.index.firstBlock(g); i < r.index.firstBlock(g+1); i++ {
+			from, to := r.index.blockRange(i)
+			if !it.load(g, i) {
+				t.Fatal(it.err)
+			}
+			b := it.blocks.block
+			for n := range b.rows {
+				it.setRow(g, n)
+				it.openRow()
+				if !it.openValues() {
+					t.Fatal(it.err)
+				}
+				k := b.segmentOf(n)
+				s := storedRow{key: bytes.Clone(it.key), block: [2]int64{from, to}, needs: [2][2]int64{
+					{from + int64(b.partEnd.before(b.data, k)), from + int64(b.partEnd.at(b.data, k))},
+					{from + int64(b.partEnd.at(b.data, b.segments-1)), to},
+				}}
+				for c := it.low - it.flagged(); c < it.high; c++ {
+					it.setCell(c)
+					s.cells = append(s.cells, cloneCell(&it.cell))
+				}
+				rows = append(rows, s)
+			}
+		}
+	}
+	return rows
+}
+
+func cloneCell(c *row.Cell) row.Cell {
+	clone := *c
+	clone.Column, clone.Value = bytes.Clone(c.Column), bytes.Clone(c.Value)
+	return clone
+}
+
+// damageFileRandomly flips a byte, zeroes a part, cuts the end, or makes a part unreadable.
+func damageFileRandomly(rng *rand.Rand, data []byte) (what string, damaged *badSector) {
+	from := rng.IntN(len(data))
+	to := min(from+1+rng.IntN(1+rng.IntN(len(data))), len(data))
+	f := &badSector{memFile: memFile{data: bytes.Clone(data)}, err: syscall.EIO}
+	switch rng.IntN(4) {
+	case 0:
+		f.data[from] ^= byte(1 + rng.IntN(255))
+		return fmt.Sprintf("flip %d", from), f
+	case 1:
+		clear(f.data[from:to])
+		return fmt.Sprintf("zero %d to %d", from, to), f
+	case 2:
+		f.data = f.data[:from]
+		return fmt.Sprintf("cut at %d", from), f
+	}
+	f.from, f.to = int64(from/findUnit*findUnit), int64((to+findUnit-1)/findUnit*findUnit) // as devices do
+	return fmt.Sprintf("unreadable %d to %d", f.from, to), f
+}
+
+// TestEveryRowOutsideOfDamageIsSalvaged damages files at random places, some of them also in the index or the footer. It
+// expects the rows whose segment and head are intact, no others, and losses that tell of the rest and of nothing else.
+func TestEveryRowOutsideOfDamageIsSalvaged(t *testing.T) {
+	seed := rand.Uint64()
+	rng := rand.New(rand.NewPCG(seed, 1))
+	found, lostSome, lostNone := 0, 0, 0
+	for n := range 240 {
+		table, f := randomTable(rng, 1+rng.IntN(80), 1+rng.IntN(200)), &memFile{}
+		if n%4 == 0 { // long rows next to each other
+			for i := range table {
+				table[i].cells = randomCells(rng, 40, 80, 60)
+			}
+		}
+		table.write(t, f, WriterOptions{Compression: compressions[n%3], BlockSize: 100 << rng.IntN(6), FilterBitsPerKey: 10})
+		intact := openFile(t, &memFile{data: f.data}, nil)
+		rows := storedRows(t, intact)
+		what, file := damageFileRandomly(rng, f.data)
+		damaged := file.data
+		what = fmt.Sprintf("seed %d, file %d, %s", seed, n, what)
+		if at := int(intact.footer.dataLength+intact.footer.filterLength) + rng.IntN(int(intact.footer.indexLength)); n%2 == 0 && at < len(damaged) {
+			damaged[at] ^= 0x20
+		}
+		if at := len(damaged) - 1 - rng.IntN(footerSize); n%5 == 0 && at >= int(intact.footer.dataLength) {
+			damaged[at] ^= 0x20
+		}
+		touched := func(r [2]int64) bool {
+			return r[1] > int64(len(damaged)) || !bytes.Equal(damaged[r[0]:r[1]], f.data[r[0]:r[1]])
+		}
+		told := func(err error) {
+			if !errors.Is(err, syscall.EIO) || file.to == 0 {
+				expected(t, what, err)
+			}
+		}
+		var want, got []string
+		back := map[string]bool{}
+		var lost []storedRow
+		for _, s := range rows {
+			if touched(s.needs[0]) || touched(s.needs[1]) || s.block[0] < file.to && file.from < s.block[1] {
+				lost = append(lost, s)
+				continue
+			}
+			for i := range s.cells {
+				want = append(want, fmt.Sprintf("%x %s", s.key, &s.cells[i]))
+			}
+		}
+		r, err := OpenDamaged(file, ReaderOptions{FileName: damagedName, UniqueID: intact.footer.uniqueID}, intact.props.LargestKey)
+		if err != nil {
+			told(err)
+			if len(want) > 0 {
+				t.Fatalf("%s: %v, but %d of %d cells are intact", what, err, len(want), len(want)+len(lost))
+			}
+			continue
+		}
+		var losses []Loss
+		err = r.Salvage(func(key []byte, c *row.Cell) error {
+			back[string(key)] = true
+			got = append(got, fmt.Sprintf("%x %s", key, c))
+			return nil
+		}, func(l Loss) { losses = append(losses, l) })
+		if err != nil || !slices.Equal(got, want) {
+			t.Fatalf("%s: %v; %d cells came back, want %d", what, err, len(got), len(want))
+		}
+		covers := func(l *Loss, key []byte) bool {
+			return bytes.Compare(l.From, key) <= 0 && (l.To == nil || bytes.Compare(key, l.To) <= 0)
+		}
+		// What is left of a row is told by a loss that says so, which tells of no row that is whole.
+		partial := func(key []byte) bool {
+			return slices.ContainsFunc(losses, func(l Loss) bool {
+				return l.Partial && bytes.Compare(l.From, key) <= 0 && (l.To == nil || bytes.Compare(key, l.To) < 0 || bytes.Equal(key, l.From))
+			})
+		}
+		inPart := map[string]bool{}
+		for _, s := range lost {
+			inPart[string(s.key)] = true
+			if !slices.ContainsFunc(losses, func(l Loss) bool { return covers(&l, s.key) }) {
+				t.Fatalf("%s: row %x is lost, and no loss says so: %v", what, s.key, losses)
+			}
+		}
+		for _, s := range rows {
+			if back[string(s.key)] && partial(s.key) != inPart[string(s.key)] {
+				t.Fatalf("%s: row %x is back, in part: %t; the losses are %v", what, s.key, inPart[string(s.key)], losses)
+			}
+		}
+		for _, l := range losses {
+			told(l.Err)
+			if !slices.ContainsFunc(lost, func(s storedRow) bool { return covers(&l, s.key) }) {
+				t.Fatalf("%s: a loss of nothing: %v", what, l)
+			}
+		}
+		if r.gaps != nil {
+			found++
+		}
+		if len(lost) > 0 {
+			lostSome++
+		} else if len(losses) > 0 {
+			t.Fatalf("%s: nothing is lost, but %v", what, losses)
+		} else {
+			lostNone++
+		}
+	}
+	if found < 50 || lostSome < 50 || lostNone < 10 {
+		t.Errorf("seed %d: %d files without an index, %d with and %d without losses are no example", seed, found, lostSome, lostNone)
+	}
+}
