@@ -63,12 +63,13 @@ func (s *Store) keep(k *manifest.LogKeeping) error {
 	s.keeping.Lock()
 	defer s.keeping.Unlock()
 	if s.state().Kept.From == 0 && k.From > 0 {
-		if err := s.log.Keep(k.From); err != nil {
+		if err := s.log.Keep(k.From, k.Limit); err != nil {
 			return err
 		}
 	}
 	_, err := s.commitEdit(&manifest.Edit{Keep: k})
-	return errors.Join(err, s.log.Keep(s.state().Kept.From))
+	kept := s.state().Kept
+	return errors.Join(err, s.log.Keep(kept.From, kept.Limit))
 }
 
 // KeptLog closes the current segment of the log, unless it is empty, and returns what is kept. The error matches
