@@ -228,11 +228,10 @@ func (l *backupLoad) ship(ctx context.Context, repo backup.Repository, bytes *at
 		kept, err := l.store.KeptLog(ctx)
 		if err == nil {
 			var report backup.ShipReport
-			report, err = backup.Ship(ctx, repo, vfs.OS(), filepath.Join(l.dir, "store"), kept, backup.CreateOptions{BytesPerSecond: 64 << 20})
+			report, err = backup.Ship(ctx, repo, vfs.OS(), filepath.Join(l.dir, "store"), kept, backup.CreateOptions{BytesPerSecond: 64 << 20}, func(part flagstone.KeptLog) error {
+				return l.store.LogShipped(ctx, part)
+			})
 			bytes.Add(report.Bytes)
-		}
-		if err == nil {
-			err = l.store.LogShipped(ctx, kept)
 		}
 		if err != nil && ctx.Err() == nil {
 			l.b.Error(err)

@@ -10,7 +10,9 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/flagstone-db/flagstone"
 	"github.com/flagstone-db/flagstone/backup"
+	"github.com/flagstone-db/flagstone/instances"
 	"github.com/flagstone-db/flagstone/instances/admin"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
@@ -71,10 +73,9 @@ func (l *backupLogCommand) ship(ctx context.Context, c *output, repo backup.Repo
 		}
 		records, bytes, complete := 0, int64(0), int64(math.MaxInt64)
 		for _, log := range logs {
-			report, err := backup.Ship(ctx, repo, vfs.OS(), filepath.Join(l.Dir, log.Within), log.KeptLog, backup.CreateOptions{Sealer: sealer, BytesPerSecond: int64(l.Rate)})
-			if err == nil {
-				err = home.LogShipped(ctx, log)
-			}
+			report, err := backup.Ship(ctx, repo, vfs.OS(), filepath.Join(l.Dir, log.Within), log.KeptLog, backup.CreateOptions{Sealer: sealer, BytesPerSecond: int64(l.Rate)}, func(part flagstone.KeptLog) error {
+				return home.LogShipped(ctx, instances.StoreLog{Within: log.Within, KeptLog: part})
+			})
 			if err != nil {
 				return fmt.Errorf("log of store %s: %w", log.Within, err)
 			}
