@@ -115,9 +115,16 @@ func (s *Store) LogShipped(ctx context.Context, k KeptLog) error {
 		return fmt.Errorf("%w: no log of the store in %s was shipped", ErrInvalid, s.dir)
 	}
 	if k.Until <= state.Kept.From && k.Changes == state.Kept.Changes && len(state.Kept.Notes) == 0 {
+		s.shipped.Store(k.Micros) // of an idle store
 		return nil
 	}
-	return s.work(func() error { return s.keep(&manifest.LogKeeping{From: k.Until, Noted: k.Changes}) })
+	return s.work(func() error {
+		err := s.keep(&manifest.LogKeeping{From: k.Until, Noted: k.Changes})
+		if err == nil && k.Micros > 0 {
+			s.shipped.Store(k.Micros)
+		}
+		return err
+	})
 }
 
 // overLimit returns the first segment that is still kept if the log has outgrown what may be kept, else nil.

@@ -60,14 +60,23 @@ func (w *Writer) Keep(from uint64, limit int64) error {
 // room returns how many files may be spare. A reader that falls behind, and then gives up many segments at once, does so
 // again: without their files the next ones would have to be filled with zeros. Callers hold mu.
 func (w *Writer) room() int {
-	left := w.keepBytes - w.closedBytes()
+	left := w.keepBytes - w.closedFrom(0)
 	return max(maxSpares, int(left/w.opts.SegmentSize))
 }
 
-// closedBytes returns what the segments take that were closed. Callers hold mu.
-func (w *Writer) closedBytes() (bytes int64) {
+// ClosedBytes returns what the closed segments from a number on take.
+func (w *Writer) ClosedBytes(from uint64) int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.closedFrom(from)
+}
+
+// closedFrom is ClosedBytes for callers that hold mu.
+func (w *Writer) closedFrom(from uint64) (bytes int64) {
 	for _, s := range w.sealed {
-		bytes += s.size
+		if s.number >= from {
+			bytes += s.size
+		}
 	}
 	return bytes
 }
