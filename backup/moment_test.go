@@ -394,8 +394,8 @@ func TestANewerBackupThatCannotBeReadBlocksNoMoment(t *testing.T) {
 	}
 }
 
-// TestPruneKeepsTheLogThatMayBeNeeded: parts of a Ship that runs have no time, and a part that ends where the oldest
-// backup begins may have a note that the backup needs.
+// TestPruneKeepsTheLogThatMayBeNeeded: parts of a Ship that runs have no time but that of their records, and a part that
+// ends where the oldest backup begins may have a note that the backup needs.
 func TestPruneKeepsTheLogThatMayBeNeeded(t *testing.T) {
 	r := newLogged(t, 1, nil)
 	name := r.backUp()
@@ -403,15 +403,31 @@ func TestPruneKeepsTheLogThatMayBeNeeded(t *testing.T) {
 	r.ok(err)
 	o, other := d.origins[0], storeName([16]byte{9})
 	dead := r.clock.NowMicros()
-	put := func(store string, from, until uint64, micros int64) string {
+	putRecords := func(store string, from, until uint64, micros int64, times ...int64) string {
 		p := logPart{store: store, from: from, until: until, micros: micros}
 		r.ok(r.repo().Put(r.ctx, p.name(), func(w io.Writer) error {
-			return writeLog(w, nil, &p, nil, func(func(uint64, []byte) error) error { return nil })
+			return writeLog(w, nil, &p, nil, func(put func(uint64, []byte) error) error {
+				for i, time := range times {
+					b := new(row.Batch)
+					err := b.Add(&row.Change{Table: 1, Key: []byte("key"), DeleteRow: true})
+					b.SetTime(time)
+					if err := errors.Join(err, put(uint64(i+1), slices.Concat(b.Pieces()...))); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
 		}))
 		return p.name()
 	}
-	kept := []string{put(storeName(o.store), o.segment-1, o.segment, 1), put(storeName(o.store), o.segment, o.segment, 1), put(other, 1, 65, 0), put(other, 65, 129, 0)}
-	gone := []string{put(storeName(o.store), 0, o.segment-1, 1), put(storeName([16]byte{8}), 1, 2, 0), put(storeName([16]byte{8}), 2, 3, dead)}
+	put := func(store string, from, until uint64, micros int64) string {
+		return putRecords(store, from, until, micros)
+	}
+	alive := dead + (UnfinishedAfter + time.Second).Microseconds() // the prune comes so much later
+	kept := []string{put(storeName(o.store), o.segment-1, o.segment, 1), put(storeName(o.store), o.segment, o.segment, 1), put(other, 1, 65, 0), put(other, 65, 129, 0),
+		putRecords(storeName([16]byte{7}), 1, 2, 0, dead), putRecords(storeName([16]byte{7}), 2, 3, 0, alive)}
+	gone := []string{put(storeName(o.store), 0, o.segment-1, 1), put(storeName([16]byte{8}), 1, 2, 0), put(storeName([16]byte{8}), 2, 3, dead),
+		putRecords(storeName([16]byte{6}), 1, 2, 0, dead, alive), putRecords(storeName([16]byte{6}), 2, 3, 0, dead, alive)}
 	r.prune(r.archive(), 1)
 	for i, name := range append(kept, gone...) {
 		if there, err := exists(r.ctx, r.repo(), name); err != nil || there != (i < len(kept)) {
