@@ -63,12 +63,13 @@ func (s *Store) keep(k *manifest.LogKeeping) error {
 	s.keeping.Lock()
 	defer s.keeping.Unlock()
 	if s.state().Kept.From == 0 && k.From > 0 {
-		if err := s.log.Keep(k.From); err != nil {
+		if err := s.log.Keep(k.From, k.Limit); err != nil {
 			return err
 		}
 	}
 	_, err := s.commitEdit(&manifest.Edit{Keep: k})
-	return errors.Join(err, s.log.Keep(s.state().Kept.From))
+	kept := s.state().Kept
+	return errors.Join(err, s.log.Keep(kept.From, kept.Limit))
 }
 
 // KeptLog closes the current segment of the log, unless it is empty, and returns what is kept. The error matches
@@ -114,9 +115,16 @@ func (s *Store) LogShipped(ctx context.Context, k KeptLog) error {
 		return fmt.Errorf("%w: no log of the store in %s was shipped", ErrInvalid, s.dir)
 	}
 	if k.Until <= state.Kept.From && k.Changes == state.Kept.Changes && len(state.Kept.Notes) == 0 {
+		s.shipped.Store(k.Micros) // of an idle store
 		return nil
 	}
-	return s.work(func() error { return s.keep(&manifest.LogKeeping{From: k.Until, Noted: k.Changes}) })
+	return s.work(func() error {
+		err := s.keep(&manifest.LogKeeping{From: k.Until, Noted: k.Changes})
+		if err == nil && k.Micros > 0 {
+			s.shipped.Store(k.Micros)
+		}
+		return err
+	})
 }
 
 // overLimit returns the first segment that is still kept if the log has outgrown what may be kept, else nil.

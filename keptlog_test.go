@@ -369,6 +369,9 @@ func TestAKeptLogStaysWithinItsLimit(t *testing.T) {
 	if n := kept.Until - kept.From; kept.From == 1 || n < 4 || n > 6 {
 		t.Errorf("segments %d to %d are kept, of 16 KiB each", kept.From, kept.Until)
 	}
+	if m := k.store.Metrics(); m.KeptLogBytes != int64(kept.Until-kept.From)*16<<10 || m.KeptLogLimit != 64<<10 || m.LogShippedMicros != 0 {
+		t.Errorf("segments %d to %d are kept; the metrics say %d bytes of %d, shipped up to %d", kept.From, kept.Until, m.KeptLogBytes, m.KeptLogLimit, m.LogShippedMicros)
+	}
 	k.reopen()
 	if again, err := k.store.KeptLog(ctx()); err != nil || again.From != kept.From {
 		t.Errorf("after a restart segments from %d on are kept, %v; want %d", again.From, err, kept.From)
@@ -376,7 +379,25 @@ func TestAKeptLogStaysWithinItsLimit(t *testing.T) {
 	if err := k.store.LogShipped(ctx(), KeptLog{}); !errors.Is(err, ErrInvalid) {
 		t.Errorf("the log of another store: %v", err)
 	}
+	last, err := k.store.KeptLog(ctx())
+	k.ok(err)
+	k.ok(k.store.LogShipped(ctx(), KeptLog{StoreID: last.StoreID, From: last.From, Until: last.Until - 1}))
+	if m := k.store.Metrics(); m.KeptLogBytes != 16<<10 || m.LogShippedMicros != 0 {
+		t.Errorf("a part but the last one was shipped: %d bytes, up to %d", m.KeptLogBytes, m.LogShippedMicros)
+	}
+	for range 2 { // the second time for an idle store
+		k.ok(k.store.LogShipped(ctx(), last))
+		if m := k.store.Metrics(); m.KeptLogBytes != 0 || m.LogShippedMicros != last.Micros {
+			t.Errorf("all was shipped: %d bytes, up to %d, want %d", m.KeptLogBytes, m.LogShippedMicros, last.Micros)
+		}
+		k.clock.Advance(time.Second)
+		last, err = k.store.KeptLog(ctx())
+		k.ok(err)
+	}
 	k.ok(k.store.KeepLog(ctx(), 0))
+	if m := k.store.Metrics(); m.KeptLogBytes != 0 || m.KeptLogLimit != 0 || m.LogShippedMicros != 0 {
+		t.Errorf("the log is not kept, and the metrics say %+v", m)
+	}
 	if _, err := k.store.KeptLog(ctx()); !errors.Is(err, ErrInvalid) {
 		t.Errorf("the log of a store that does not keep it: %v", err)
 	}

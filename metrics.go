@@ -16,7 +16,12 @@ type Metrics struct {
 	OldestSegment   uint64 // number of the oldest segment still needed
 	// LogWaiting is how long writes or syncs of the log have been in progress without one of them
 	// returning. A large value means a device that hangs.
-	LogWaiting    time.Duration
+	LogWaiting time.Duration
+	// KeptLogBytes is what the closed segments take that are kept for LogShipped, of KeptLogLimit at most; both are 0 if
+	// the log is not kept. Every commit up to LogShippedMicros, since the epoch, was given to LogShipped; it is 0 if there
+	// was no call since the store was opened.
+	KeptLogBytes, KeptLogLimit, LogShippedMicros int64
+
 	OpenSnapshots int
 	CacheHits     uint64
 	CacheMisses   uint64
@@ -93,6 +98,9 @@ func (s *Store) Metrics() Metrics {
 		m.LogSegment = s.log.Segment()
 		m.LogWaiting = s.log.Waiting()
 		m.LogBytes = int64(s.log.Bytes())
+	}
+	if kept := s.state().Kept; s.log != nil && kept.From > 0 {
+		m.KeptLogBytes, m.KeptLogLimit, m.LogShippedMicros = s.log.ClosedBytes(kept.From), kept.Limit, s.shipped.Load()
 	}
 	work := &s.env.Work
 	m.FlushedBytes, m.CompactedIn, m.CompactedOut = work.Flushed.Load(), work.CompactedIn.Load(), work.CompactedOut.Load()

@@ -119,7 +119,7 @@ func (s *Store) logBegun(segment uint64) error {
 	keep := s.overLimit()
 	state, err := s.commitEdit(&manifest.Edit{NewestLog: manifest.LogEnd{Segment: segment}, Keep: keep})
 	if err == nil && keep != nil {
-		if err := s.log.Keep(state.Kept.From); err != nil { // its files go at the next Open
+		if err := s.log.Keep(state.Kept.From, state.Kept.Limit); err != nil { // its files go at the next Open
 			s.opts.Logger.Warn("cannot remove segments of the log that were given up", "error", err)
 		}
 	}

@@ -86,6 +86,7 @@ type Store struct {
 	merges sync.RWMutex
 	// keeping is held while the manifest and the log agree on what is kept.
 	keeping sync.Mutex
+	shipped atomic.Int64 // see Metrics.LogShippedMicros
 
 	tables tables
 

@@ -308,7 +308,7 @@ func (r *restorer) replay(ctx context.Context, p *storePlan, micros int64) error
 	}, opts)
 }
 
-// errBehind ends a replay behind its moment.
+// errBehind ends the reading of a log where no more of it is asked for.
 var errBehind = errors.New("behind the moment")
 
 // VerifyLogs adds to a report what is wrong with the parts of logs, all of which it reads.
@@ -342,10 +342,13 @@ func (p *pruner) pruneLogs(ctx context.Context) error {
 	for store, parts := range all {
 		oldest, has := p.oldest[store]
 		newest := slices.MaxFunc(parts, func(p, q logPart) int { return cmp.Compare(p.micros, q.micros) }).micros
+		if err == nil && !has && newest == 0 {
+			newest, err = p.recordTime(ctx, &parts[len(parts)-1])
+		}
 		for _, part := range parts {
 			needed := part.until >= oldest // one that ends there may have the only note of a change behind the backup
 			if !has {
-				needed = newest == 0 || !p.old(newest/1000) // the first Ship may be running if no time is known
+				needed = newest == 0 || !p.old(newest/1000) // the first Ship may be running
 			}
 			if err != nil || needed {
 				continue
@@ -357,4 +360,21 @@ func (p *pruner) pruneLogs(ctx context.Context) error {
 		}
 	}
 	return err
+}
+
+// recordTime returns the time of the first record of a part, for one without a time; 0 if there is none, or it cannot be
+// read.
+func (p *pruner) recordTime(ctx context.Context, part *logPart) (micros int64, err error) {
+	_, err = readLog(ctx, p.repo, p.unsealer, part, func(_ uint64, batch []byte) error {
+		b, err := row.NewBatchReader(batch)
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrDamaged, err)
+		}
+		micros = b.Time()
+		return errBehind
+	})
+	if errors.Is(err, errBehind) || isUnreadable(err) {
+		err = nil
+	}
+	return micros, err
 }

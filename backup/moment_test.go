@@ -65,14 +65,24 @@ func (r *logged) ship(repo Repository) error {
 	kept, err := r.store.KeptLog(r.ctx)
 	r.ok(err)
 	opts := r.options()
-	if _, err := Ship(r.ctx, repo, r.fs, "/store", kept, opts); err != nil {
-		return err
+	_, err = Ship(r.ctx, repo, r.fs, "/store", kept, opts, func(part flagstone.KeptLog) error {
+		if r.until = max(r.until, part.Micros); r.rand.IntN(8) == 0 {
+			return errKilled
+		}
+		return r.store.LogShipped(r.ctx, part)
+	})
+	return err
+}
+
+// shipAll ships until it is not killed.
+func (r *logged) shipAll() {
+	r.t.Helper()
+	for {
+		if err := r.ship(r.repo()); !errors.Is(err, errKilled) {
+			r.ok(err)
+			return
+		}
 	}
-	r.until = kept.Micros
-	if r.rand.IntN(4) > 0 { // else it was killed here
-		r.ok(r.store.LogShipped(r.ctx, kept))
-	}
-	return nil
 }
 
 // restoreAt restores a moment and returns what the store held.
@@ -141,14 +151,14 @@ func TestRandomMomentsAreRestored(t *testing.T) {
 					t.Fatalf("a ship that died: %v", err)
 				}
 			case 5, 6, 7, 8:
-				r.ok(r.ship(r.repo()))
+				r.shipAll()
 			default:
 				r.written(1 + r.rand.IntN(60))
 			}
 		}
 		r.written(60)
 		r.clock.Advance(time.Second)
-		r.ok(r.ship(r.repo()))
+		r.shipAll()
 		names := r.verify(r.archive())
 		var report VerifyReport
 		r.ok(r.archive().VerifyLogs(r.ctx, &report))
@@ -174,13 +184,43 @@ func TestRandomMomentsAreRestored(t *testing.T) {
 	}
 }
 
+// TestAStoreGivesUpEachPartThatWasPut, but the notes with the last one, since a prune may delete the parts before it.
+func TestAStoreGivesUpEachPartThatWasPut(t *testing.T) {
+	r := newLogged(t, 1, nil)
+	r.backUp()
+	_, err := r.store.CreateTable(r.ctx, flagstone.TableSpec{Name: "other", Key: []flagstone.KeyColumn{{Name: "k", Type: row.TypeString}}})
+	r.ok(err)
+	var before flagstone.KeptLog
+	for before.Until < before.From+2*maxPart+1 {
+		r.written(60)
+		before, err = r.store.KeptLog(r.ctx)
+		r.ok(err)
+	}
+	puts := 2
+	_, err = Ship(r.ctx, dying{r.repo(), &puts}, r.fs, "/store", before, r.options(), func(part flagstone.KeptLog) error { return r.store.LogShipped(r.ctx, part) })
+	after, err2 := r.store.KeptLog(r.ctx)
+	if r.ok(err2); !errors.Is(err, errDied) || after.From != before.From+2*maxPart || len(after.Notes) != len(before.Notes) {
+		t.Errorf("two parts were put of segments from %d on; kept are those from %d on, %d notes of %d: %v", before.From, after.From, len(after.Notes), len(before.Notes), err)
+	}
+	_, err = Ship(r.ctx, r.repo(), r.fs, "/store", after, r.options(), func(part flagstone.KeptLog) error { return r.store.LogShipped(r.ctx, part) })
+	r.ok(err)
+	end, err := r.store.KeptLog(r.ctx)
+	if r.ok(err); end.From != after.Until || len(end.Notes) > 0 {
+		t.Errorf("all was put up to segment %d; kept are those from %d on, %d notes", after.Until, end.From, len(end.Notes))
+	}
+	last := r.moments[len(r.moments)-1]
+	got, err := r.restoreAt(last.micros)
+	r.ok(err)
+	r.compare("the last moment", got, last.model)
+}
+
 // TestEveryByteOfALogIsVerified flips bytes of a part; a verify names it, and a restore refuses it.
 func TestEveryByteOfALogIsVerified(t *testing.T) {
 	for _, sealer := range []*testCipher{nil, {key: 0x5a}} {
 		r := newLogged(t, 1, sealer)
 		r.backUp()
 		r.written(5)
-		r.ok(r.ship(r.repo()))
+		r.shipAll()
 		name := r.parts()[0].name()
 		content, err := getAll(r.ctx, r.repo(), name, nil)
 		r.ok(err)
@@ -226,7 +266,7 @@ func TestALogWithAHoleIsRefused(t *testing.T) {
 	r.backUp()
 	for range 3 {
 		r.written(50)
-		r.ok(r.ship(r.repo()))
+		r.shipAll()
 	}
 	kept, err := r.store.KeptLog(r.ctx)
 	r.ok(err)
@@ -236,14 +276,14 @@ func TestALogWithAHoleIsRefused(t *testing.T) {
 	r.ok(err)
 	r.ok(r.store.LogShipped(r.ctx, kept))
 	r.written(50)
-	r.ok(r.ship(r.repo()))
+	r.shipAll()
 	_, err = r.restoreAt(r.moments[4].micros)
 	if want := fmt.Sprintf("segments %d to %d of the log are missing", kept.From, kept.Until-1); !errors.Is(err, ErrMoment) || !strings.Contains(err.Error(), want) {
 		t.Errorf("error %v, want %q", err, want)
 	}
 	r.backUp()
 	r.written(50)
-	r.ok(r.ship(r.repo()))
+	r.shipAll()
 	for i, lost := range map[int]bool{1: false, 2: false, 3: true, 4: true, 5: false} {
 		got, err := r.restoreAt(r.moments[i].micros)
 		if lost != errors.Is(err, ErrMoment) || !lost && err != nil {
@@ -270,10 +310,10 @@ func TestABulkLoadEndsWhatALogRestores(t *testing.T) {
 	loaded := r.clock.NowMicros()
 	r.clock.Advance(time.Second)
 	r.written(10)
-	r.ok(r.ship(r.repo()))
+	r.shipAll()
 	for range 5 { // an idle store leaves two parts at most
 		r.clock.Advance(time.Second)
-		r.ok(r.ship(r.repo()))
+		r.shipAll()
 	}
 	if n := len(r.parts()); n > 6 {
 		t.Errorf("%d parts of a log that has one with records", n)
@@ -287,7 +327,7 @@ func TestABulkLoadEndsWhatALogRestores(t *testing.T) {
 	}
 	r.backUp()
 	r.written(10)
-	r.ok(r.ship(r.repo()))
+	r.shipAll()
 	got, err = r.restoreAt(r.moments[2].micros)
 	r.ok(err)
 	r.compare("behind the next backup", got, r.moments[2].model)
@@ -332,10 +372,10 @@ func TestANewerBackupThatCannotBeReadBlocksNoMoment(t *testing.T) {
 	r := newLogged(t, 1, nil)
 	r.backUp()
 	r.written(20)
-	r.ok(r.ship(r.repo()))
+	r.shipAll()
 	name := backupsPrefix + r.backUp()
 	r.written(20)
-	r.ok(r.ship(r.repo()))
+	r.shipAll()
 	content, err := getAll(r.ctx, r.repo(), name, nil)
 	r.ok(err)
 	for _, damaged := range [][]byte{content[:len(content)/2], nil} {
@@ -354,8 +394,8 @@ func TestANewerBackupThatCannotBeReadBlocksNoMoment(t *testing.T) {
 	}
 }
 
-// TestPruneKeepsTheLogThatMayBeNeeded: parts of a Ship that runs have no time, and a part that ends where the oldest
-// backup begins may have a note that the backup needs.
+// TestPruneKeepsTheLogThatMayBeNeeded: parts of a Ship that runs have no time but that of their records, and a part that
+// ends where the oldest backup begins may have a note that the backup needs.
 func TestPruneKeepsTheLogThatMayBeNeeded(t *testing.T) {
 	r := newLogged(t, 1, nil)
 	name := r.backUp()
@@ -363,15 +403,31 @@ func TestPruneKeepsTheLogThatMayBeNeeded(t *testing.T) {
 	r.ok(err)
 	o, other := d.origins[0], storeName([16]byte{9})
 	dead := r.clock.NowMicros()
-	put := func(store string, from, until uint64, micros int64) string {
+	putRecords := func(store string, from, until uint64, micros int64, times ...int64) string {
 		p := logPart{store: store, from: from, until: until, micros: micros}
 		r.ok(r.repo().Put(r.ctx, p.name(), func(w io.Writer) error {
-			return writeLog(w, nil, &p, nil, func(func(uint64, []byte) error) error { return nil })
+			return writeLog(w, nil, &p, nil, func(put func(uint64, []byte) error) error {
+				for i, time := range times {
+					b := new(row.Batch)
+					err := b.Add(&row.Change{Table: 1, Key: []byte("key"), DeleteRow: true})
+					b.SetTime(time)
+					if err := errors.Join(err, put(uint64(i+1), slices.Concat(b.Pieces()...))); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
 		}))
 		return p.name()
 	}
-	kept := []string{put(storeName(o.store), o.segment-1, o.segment, 1), put(storeName(o.store), o.segment, o.segment, 1), put(other, 1, 65, 0), put(other, 65, 129, 0)}
-	gone := []string{put(storeName(o.store), 0, o.segment-1, 1), put(storeName([16]byte{8}), 1, 2, 0), put(storeName([16]byte{8}), 2, 3, dead)}
+	put := func(store string, from, until uint64, micros int64) string {
+		return putRecords(store, from, until, micros)
+	}
+	alive := dead + (UnfinishedAfter + time.Second).Microseconds() // the prune comes so much later
+	kept := []string{put(storeName(o.store), o.segment-1, o.segment, 1), put(storeName(o.store), o.segment, o.segment, 1), put(other, 1, 65, 0), put(other, 65, 129, 0),
+		putRecords(storeName([16]byte{7}), 1, 2, 0, dead), putRecords(storeName([16]byte{7}), 2, 3, 0, alive)}
+	gone := []string{put(storeName(o.store), 0, o.segment-1, 1), put(storeName([16]byte{8}), 1, 2, 0), put(storeName([16]byte{8}), 2, 3, dead),
+		putRecords(storeName([16]byte{6}), 1, 2, 0, dead, alive), putRecords(storeName([16]byte{6}), 2, 3, 0, dead, alive)}
 	r.prune(r.archive(), 1)
 	for i, name := range append(kept, gone...) {
 		if there, err := exists(r.ctx, r.repo(), name); err != nil || there != (i < len(kept)) {
@@ -385,7 +441,7 @@ func TestOnlyAReadablePartSaysHowFarALogReaches(t *testing.T) {
 	r := newLogged(t, 1, nil)
 	name := r.backUp()
 	r.written(20)
-	r.ok(r.ship(r.repo()))
+	r.shipAll()
 	last := r.parts()[len(r.parts())-1]
 	last.from = last.until
 	whole := logHeader(&last, nil)

@@ -78,7 +78,7 @@ func (a *Archive) Prune(ctx context.Context, opts PruneOptions) (report PruneRep
 	if err != nil {
 		return report, err
 	}
-	p := pruner{repo: a.repo, opts: opts, report: &report}
+	p := pruner{repo: a.repo, unsealer: a.unsealer, opts: opts, report: &report}
 	all, begun, err := p.state(ctx)
 	if err != nil {
 		return report, err
@@ -169,12 +169,13 @@ func (a *Archive) used(ctx context.Context, backups []string) (used map[string]b
 
 // pruner deletes objects.
 type pruner struct {
-	repo   Repository
-	opts   PruneOptions
-	kept   []string
-	used   map[string]bool
-	oldest map[string]uint64
-	report *PruneReport
+	repo     Repository
+	unsealer Unsealer
+	opts     PruneOptions
+	kept     []string
+	used     map[string]bool
+	oldest   map[string]uint64
+	report   *PruneReport
 }
 
 // objects deletes objects that no backup refers to, and then the plans of earlier prunes.

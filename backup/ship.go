@@ -14,8 +14,8 @@ import (
 	"github.com/flagstone-db/flagstone/wal"
 )
 
-// maxPart is how many segments are put as one object.
-const maxPart = 64
+// maxPart is how many segments are put as one object. The store gives them up together.
+const maxPart = 4
 
 // ShipReport is what Ship has put.
 type ShipReport struct {
@@ -23,11 +23,11 @@ type ShipReport struct {
 	Bytes   int64 // of records
 }
 
-// Ship puts what the store in dir keeps of its log into a repository that has a backup. When it returns without an
-// error, the store may give that up. It may be killed: what was put counts. Of two calls at the same time both put the
-// same. Each segment is compared with its checksums. Errors match ErrNotRepository, if there is no backup yet, or
-// ErrSource, or are those of the repository or the file system. fsys is that of the machine if nil.
-func Ship(ctx context.Context, repo Repository, fsys vfs.FS, dir string, kept flagstone.KeptLog, opts CreateOptions) (report ShipReport, err error) {
+// Ship puts what the store in dir keeps of its log into a repository that has a backup, in parts. It calls shipped with
+// each part that is there, which the store may give up then. Ship may be killed: what was put counts. Of two calls at the
+// same time both put the same. Each segment is compared with its checksums. Errors match ErrNotRepository, if there is no
+// backup yet, or ErrSource, or are those of the repository, the file system, or shipped. fsys is that of the machine if nil.
+func Ship(ctx context.Context, repo Repository, fsys vfs.FS, dir string, kept flagstone.KeptLog, opts CreateOptions, shipped func(flagstone.KeptLog) error) (report ShipReport, err error) {
 	if err := checkMarker(ctx, repo, opts.Sealer); isMissing(err) {
 		return report, fmt.Errorf("%w: it has no object %q; make a backup first", ErrNotRepository, markerName)
 	} else if err != nil {
@@ -46,6 +46,14 @@ func Ship(ctx context.Context, repo Repository, fsys vfs.FS, dir string, kept fl
 		err := repo.Put(ctx, p.name(), func(w io.Writer) error {
 			return writeLog(w, opts.Sealer, &p, kept.Notes, func(put func(first uint64, batch []byte) error) error { return s.read(ctx, &p, put) })
 		})
+		if err == nil {
+			part := kept
+			part.From, part.Until, part.Micros = p.from, p.until, p.micros
+			if p.until < kept.Until {
+				part.Changes = 0 // a prune may delete this part while a backup needs the notes
+			}
+			err = shipped(part)
+		}
 		if err != nil {
 			return report, err
 		}
@@ -60,6 +68,7 @@ func Ship(ctx context.Context, repo Repository, fsys vfs.FS, dir string, kept fl
 type shipper struct {
 	from    wal.Options
 	limiter *rate.Limiter // nil: no limit
+	unpaced int64         // bytes that were read since the limiter was asked, which costs more than a record
 	report  *ShipReport
 }
 
@@ -68,7 +77,10 @@ func (s *shipper) read(ctx context.Context, p *logPart, put func(first uint64, b
 	for n := p.from; n < p.until; n++ {
 		var failed error
 		err := wal.Read(s.from, n, func(r wal.Record) error {
-			if failed = pace(ctx, s.limiter, int64(len(r.Payload))); failed == nil {
+			if s.unpaced += int64(len(r.Payload)); s.unpaced >= chunk {
+				failed, s.unpaced = pace(ctx, s.limiter, s.unpaced), 0
+			}
+			if failed == nil {
 				failed = put(r.Position, r.Payload)
 			}
 			s.report.Records++

@@ -38,23 +38,60 @@ func BenchmarkBackup(b *testing.B) {
 			b.Fatal(err)
 		}
 		l := backupLoad{b: b, dir: dir, store: store, table: loadForBackup(b, store)}
-		l.phase(0)
+		l.phase("warm up", nil)
 		without, limited := rates{}, rates{}
 		for range 5 {
-			without.add(l.phase(0))
-			limited.add(l.phase(16 << 20))
+			without.add(l.phase("none", nil))
+			limited.add(l.phase("limited", l.backUps(16<<20)))
 		}
 		var unlimited rates
-		unlimited.add(l.phase(-1))
-		for name, r := range map[string]rates{"none": without, "limited": limited, "unlimited": unlimited} {
-			slices.Sort(r.puts)
-			slices.Sort(r.gets)
-			b.ReportMetric(r.puts[len(r.puts)/2], name+"-puts/s")
-			b.ReportMetric(r.gets[len(r.gets)/2], name+"-gets/s")
-		}
+		unlimited.add(l.phase("unlimited", l.backUps(0)))
+		report(b, map[string]rates{"none": without, "limited": limited, "unlimited": unlimited})
 		if err := store.Close(); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// BenchmarkKeptLog measures the same puts, synced and not, and gets: beside a log that is not kept, and beside one that
+// is kept, and put into a repository each second, as 'backup log --every 1s' does. Run it with -benchtime 1x. Phases
+// alternate; it reports their medians.
+func BenchmarkKeptLog(b *testing.B) {
+	for name, mode := range map[string]flagstone.SyncMode{"synced": flagstone.SyncAlways, "unsynced": flagstone.SyncNone} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				dir := b.TempDir()
+				store, err := flagstone.Open(filepath.Join(dir, "store"), flagstone.Options{Sync: mode})
+				if err != nil {
+					b.Fatal(err)
+				}
+				l := backupLoad{b: b, dir: dir, store: store, table: loadForBackup(b, store)}
+				repo := backup.NewFolder(vfs.OS(), filepath.Join(dir, "repository"))
+				l.create(context.Background(), repo, new(atomic.Int64), 0)
+				l.phase("warm up", nil)
+				without, kept := rates{}, rates{}
+				for range 7 {
+					without.add(l.phase("none", nil))
+					l.keep(1 << 30)
+					kept.add(l.phase("kept", func(ctx context.Context, bytes *atomic.Int64) { l.ship(ctx, repo, bytes) }))
+					l.keep(0)
+				}
+				report(b, map[string]rates{"none": without, "kept": kept})
+				if err := store.Close(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// report reports the medians of several phases.
+func report(b *testing.B, all map[string]rates) {
+	for name, r := range all {
+		slices.Sort(r.puts)
+		slices.Sort(r.gets)
+		b.ReportMetric(r.puts[len(r.puts)/2], name+"-puts/s")
+		b.ReportMetric(r.gets[len(r.gets)/2], name+"-gets/s")
 	}
 }
 
@@ -105,11 +142,11 @@ type rates struct{ puts, gets []float64 }
 
 func (r *rates) add(puts, gets float64) { r.puts, r.gets = append(r.puts, puts), append(r.gets, gets) }
 
-// phase returns rates of puts and gets beside backups with a limit in bytes per second: 0 makes none, -1 has no limit.
-func (l *backupLoad) phase(rate int64) (putRate, getRate float64) {
-	ctx, cancel := context.WithTimeout(context.Background(), backupPhase)
-	defer cancel()
-	var puts, gets, backups atomic.Int64
+// phase returns rates of puts and gets beside something, which ends with its context and counts bytes; nil is nothing.
+func (l *backupLoad) phase(name string, beside func(ctx context.Context, bytes *atomic.Int64)) (putRate, getRate float64) {
+	ctx, cancel := context.WithCancel(context.Background()) // a limiter refuses to wait beyond a deadline
+	defer time.AfterFunc(backupPhase, cancel).Stop()
+	var puts, gets, bytes atomic.Int64
 	var group sync.WaitGroup
 	for i := range backupWriters + backupReaders {
 		group.Go(func() {
@@ -130,33 +167,74 @@ func (l *backupLoad) phase(rate int64) (putRate, getRate float64) {
 			}
 		})
 	}
-	if rate != 0 {
-		group.Go(func() {
-			for ctx.Err() == nil {
-				l.backUp(ctx, max(rate, 0), &backups)
-			}
-		})
+	if beside != nil {
+		group.Go(func() { beside(ctx, &bytes) })
 	}
 	group.Wait()
 	seconds := backupPhase.Seconds()
 	putRate, getRate = float64(puts.Load())/seconds, float64(gets.Load())/seconds
-	l.b.Logf("limit %d: %.0f puts/s, %.0f gets/s, %.0f MiB/s backed up", rate, putRate, getRate, float64(backups.Load())/seconds/mebibyte)
+	l.b.Logf("%s: %.0f puts/s, %.0f gets/s, %.0f MiB/s read beside", name, putRate, getRate, float64(bytes.Load())/seconds/mebibyte)
 	return putRate, getRate
 }
 
-// backUp makes a backup in an empty repository, or begins one, and deletes it.
-func (l *backupLoad) backUp(ctx context.Context, rate int64, bytes *atomic.Int64) {
-	l.made++
-	dir, repo := filepath.Join(l.dir, fmt.Sprint("checkpoint", l.made)), filepath.Join(l.dir, fmt.Sprint("repository", l.made))
+// backUps makes backups in empty repositories, one after the other, at a rate in bytes per second; 0 is no limit. It
+// deletes them, and the one that the end interrupts.
+func (l *backupLoad) backUps(rate int64) func(ctx context.Context, bytes *atomic.Int64) {
+	return func(ctx context.Context, bytes *atomic.Int64) {
+		for ctx.Err() == nil {
+			l.made++
+			dir := filepath.Join(l.dir, fmt.Sprint("repository", l.made))
+			l.create(ctx, backup.NewFolder(vfs.OS(), dir), bytes, rate)
+			if err := os.RemoveAll(dir); err != nil {
+				l.b.Error(err)
+			}
+		}
+	}
+}
+
+// create makes a backup.
+func (l *backupLoad) create(ctx context.Context, repo backup.Repository, bytes *atomic.Int64, rate int64) {
+	dir := filepath.Join(l.dir, "checkpoint")
 	before, last := bytes.Load(), int64(0)
 	err := l.store.Checkpoint(ctx, dir)
 	if err == nil {
-		_, err = backup.Create(ctx, backup.NewFolder(vfs.OS(), repo), vfs.OS(), dir, backup.CreateOptions{
+		_, err = backup.Create(ctx, repo, vfs.OS(), dir, backup.CreateOptions{
 			BytesPerSecond: rate, Progress: func(p backup.Progress) { last = p.Bytes },
 		})
 	}
 	bytes.Store(before + last)
-	if err = errors.Join(err, os.RemoveAll(dir), os.RemoveAll(repo)); err != nil && ctx.Err() == nil {
+	if err = errors.Join(err, os.RemoveAll(dir)); err != nil && ctx.Err() == nil {
 		l.b.Error(err)
+	}
+}
+
+// keep begins or ends to keep the log.
+func (l *backupLoad) keep(limit int64) {
+	if err := l.store.KeepLog(context.Background(), limit); err != nil {
+		l.b.Fatal(err)
+	}
+}
+
+// ship puts the log into a repository, each second. The time that it takes counts to the second.
+func (l *backupLoad) ship(ctx context.Context, repo backup.Repository, bytes *atomic.Int64) {
+	each := time.NewTicker(time.Second)
+	defer each.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-each.C:
+		}
+		kept, err := l.store.KeptLog(ctx)
+		if err == nil {
+			var report backup.ShipReport
+			report, err = backup.Ship(ctx, repo, vfs.OS(), filepath.Join(l.dir, "store"), kept, backup.CreateOptions{BytesPerSecond: 64 << 20}, func(part flagstone.KeptLog) error {
+				return l.store.LogShipped(ctx, part)
+			})
+			bytes.Add(report.Bytes)
+		}
+		if err != nil && ctx.Err() == nil {
+			l.b.Error(err)
+		}
 	}
 }

@@ -4,7 +4,10 @@ package wal
 
 import (
 	"cmp"
+	"errors"
 	"slices"
+
+	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
 // oldestKept returns the number of the first segment that is neither dead nor lost for its reader: from there on no
@@ -36,12 +39,46 @@ func (w *Writer) adoptSegments(from RecoverResult) error {
 }
 
 // Keep makes Release spare the segments from a number on, and gives up those below it that are released; 0 keeps none.
-func (w *Writer) Keep(from uint64) error {
+// Their files become spares while all spares and closed segments take at most limit bytes together.
+func (w *Writer) Keep(from uint64, limit int64) error {
 	w.mu.Lock()
-	w.keep = cmp.Or(from, ^uint64(0))
+	w.keep, w.keepBytes = cmp.Or(from, ^uint64(0)), limit
 	released := w.released
 	w.mu.Unlock()
-	return w.Release(released)
+	err := w.Release(released)
+	w.mu.Lock()
+	surplus := max(len(w.spares)-w.room(), 0)
+	remove := slices.Clone(w.spares[:surplus])
+	w.spares = slices.Delete(w.spares, 0, surplus)
+	w.mu.Unlock()
+	for _, name := range remove {
+		err = errors.Join(err, w.opts.FS.Remove(w.path(name)))
+	}
+	return err
+}
+
+// room returns how many files may be spare. A reader that falls behind, and then gives up many segments at once, does so
+// again: without their files the next ones would have to be filled with zeros. Callers hold mu.
+func (w *Writer) room() int {
+	left := w.keepBytes - w.closedFrom(0)
+	return max(maxSpares, int(left/w.opts.SegmentSize))
+}
+
+// ClosedBytes returns what the closed segments from a number on take.
+func (w *Writer) ClosedBytes(from uint64) int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.closedFrom(from)
+}
+
+// closedFrom is ClosedBytes for callers that hold mu.
+func (w *Writer) closedFrom(from uint64) (bytes int64) {
+	for _, s := range w.sealed {
+		if s.number >= from {
+			bytes += s.size
+		}
+	}
+	return bytes
 }
 
 // Oldest returns the number of the first segment that is still there.
@@ -104,12 +141,13 @@ func Read(opts Options, n uint64, fn func(Record) error) error {
 	if err != nil {
 		return err
 	}
-	r, err := openSegment(&opts, n, false)
+	// A synced log is not in the page cache, and its writer must not find it there when it uses the file again.
+	r, err := openSegmentFor(&opts, n, vfs.OpenOptions{Sparing: true})
 	if err != nil {
 		return err
 	}
 	defer r.file.Close()
-	next, err := openSegment(&opts, n+1, false)
+	next, err := openSegmentFor(&opts, n+1, vfs.OpenOptions{Sparing: true})
 	if err != nil {
 		return err
 	}

@@ -83,13 +83,13 @@ func checkGivenUp(t *testing.T, sim *vfs.Sim, w *Writer, released uint64) {
 	if got := w.Within(3 * size); got != released-3 {
 		t.Errorf("segments from %d on take three times %d bytes, the current one is %d", got, size, released)
 	}
-	if err := w.Keep(5); err != nil || w.Oldest() != 5 {
+	if err := w.Keep(5, 0); err != nil || w.Oldest() != 5 {
 		t.Errorf("kept from 5: the oldest one is %d, %v", w.Oldest(), err)
 	}
 	if err := Read(testOptions(sim), 4, nil); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a segment that was given up: %v", err)
 	}
-	if err := w.Keep(0); err != nil || w.Oldest() != released {
+	if err := w.Keep(0, 0); err != nil || w.Oldest() != released {
 		t.Errorf("nothing is kept: the oldest one is %d, %v", w.Oldest(), err)
 	}
 }
@@ -126,4 +126,60 @@ func TestRotateEndsASegmentAmongWriters(t *testing.T) {
 		t.Errorf("%d records below segment %d: %v", len(got), last, err)
 	}
 	mustClose(t, w)
+}
+
+// TestGivenUpSegmentsBecomeSparesWithinTheLimit: a reader that gives up many segments at once leaves the files of the
+// next ones, until the log is not kept any more.
+func TestGivenUpSegmentsBecomeSparesWithinTheLimit(t *testing.T) {
+	sim := newSim()
+	opts := testOptions(sim)
+	opts.Keep = 1
+	w, _ := mustOpen(t, opts, 0, new(oracle))
+	defer mustClose(t, w)
+	position, spares := uint64(0), func() int {
+		found, err := list(sim, opts.Dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(found.spares)
+	}
+	fill := func(segments int) {
+		t.Helper()
+		for range segments {
+			position++
+			lsn, err := w.Append(1, position, make([]byte, opts.SegmentSize/2))
+			if err = errors.Join(err, w.Sync(lsn)); err != nil {
+				t.Fatal(err)
+			}
+			n, err := w.Rotate()
+			if err = errors.Join(err, w.Release(n)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	fill(8)
+	limit := 6 * opts.SegmentSize
+	for i, step := range []struct {
+		from  uint64
+		limit int64
+		want  int
+	}{
+		{5, limit, 2}, // four segments stay closed
+		{9, limit, 6},
+		{9, 3 * opts.SegmentSize, 3},
+		{0, 0, maxSpares},
+	} {
+		if err := w.Keep(step.from, step.limit); err != nil || spares() != step.want {
+			t.Errorf("step %d: %d spares, want %d, %v", i, spares(), step.want, err)
+		}
+		if i == 1 {
+			fill(3)
+			if got := spares(); got != 3 {
+				t.Errorf("%d spares are left of 6 after 3 segments", got)
+			}
+			if err := w.Keep(12, limit); err != nil || spares() != 6 {
+				t.Errorf("%d spares, %v", spares(), err)
+			}
+		}
+	}
 }

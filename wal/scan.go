@@ -38,7 +38,12 @@ type segmentReader struct {
 // the page cache where possible: the cache may hold pages that a sync failed to write and that
 // count as clean. Older segments were synced in full before their successors began.
 func openSegment(opts *Options, number uint64, last bool) (*segmentReader, error) {
-	r, err := openFile(opts, segmentName(number), vfs.OpenOptions{Direct: last, Sequential: true})
+	return openSegmentFor(opts, number, vfs.OpenOptions{Direct: last, Sequential: true})
+}
+
+// openSegmentFor is openSegment for another way of reading.
+func openSegmentFor(opts *Options, number uint64, how vfs.OpenOptions) (*segmentReader, error) {
+	r, err := openFile(opts, segmentName(number), how)
 	if err != nil {
 		return nil, err
 	}

@@ -201,8 +201,9 @@ func (w *Writer) Release(minSegment uint64) error {
 	if n == 0 {
 		return nil
 	}
-	dead, room := slices.Clone(w.sealed[:n]), maxSpares-len(w.spares)
+	dead := slices.Clone(w.sealed[:n])
 	w.sealed = slices.Delete(w.sealed, 0, n)
+	room := w.room() - len(w.spares)
 	w.mu.Unlock()
 	spares, err := w.recycleAll(dead, room)
 	w.mu.Lock()

@@ -13,7 +13,7 @@ import (
 )
 
 // maxSpares is how many files are kept: one for the next segment, and one more for when two
-// segments are released at once.
+// segments are released at once. See Writer.room for a log that is kept.
 const maxSpares = 2
 
 // prepareChunk is the piece in which PrepareNext writes zeros.

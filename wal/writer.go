@@ -75,6 +75,7 @@ type Writer struct {
 	sealed    []sealedSegment // ascending
 	released  uint64          // the segments below are not needed by the owner
 	keep      uint64          // see Keep
+	keepBytes int64           // see Keep
 	ending    uint64          // the segment that Rotate ends, which takes no more records
 	spares    []string        // file names
 	lastSpare atomic.Uint64   // number

@@ -134,20 +134,28 @@ func (q *quietly) progress(c *output, what string) func(backup.Progress) {
 			return
 		}
 		next = now.Add(progressEvery)
-		left := "?"
-		if done.Bytes > 0 {
-			rest := now.Sub(begun).Seconds() / float64(done.Bytes) * float64(done.AllBytes-done.Bytes)
-			left = (time.Duration(rest) * time.Second).String()
-		}
-		fmt.Fprintf(c.err, "%s: %d of %d files, %s of %s, about %s left\n", what, done.Files, done.AllFiles, bytesText(done.Bytes), bytesText(done.AllBytes), left)
+		fmt.Fprintf(c.err, "%s: %d of %d files%s\n", what, done.Files, done.AllFiles, howFar(now.Sub(begun), done.Bytes, done.AllBytes))
 	}
+}
+
+// howFar says how much of all bytes is done after some time, and how long the rest takes. It says nothing of no bytes.
+func howFar(took time.Duration, done, all int64) string {
+	if all <= 0 {
+		return ""
+	}
+	text := fmt.Sprintf(", %s of %s done", bytesText(done), bytesText(all))
+	if done > 0 {
+		rest := took.Seconds() / float64(done) * float64(all-done)
+		text += fmt.Sprintf(", about %s left", time.Duration(rest)*time.Second)
+	}
+	return text
 }
 
 type backupCreateCommand struct {
 	at
 	inRepository
 	quietly
-	Rate      size     `default:"${backupRate}" placeholder:"SIZE" help:"Bytes to read per second at most, ${default} if not given."`
+	Rate      byteRate `default:"${backupRate}" placeholder:"SIZE" help:"Bytes to read per second at most, ${default} if not given."`
 	Digest    bool     `help:"Read every row, too, and put counts and checksums of the tables into the backup, with which 'backup rehearse' compares what it restores."`
 	KeepLog   string   `placeholder:"SIZE" help:"From now on, the stores keep their logs for 'backup log', up to so many bytes each, as 1GiB. Without this flag, they go on as before; 0 ends it."`
 	Recipient []string `placeholder:"age1..." env:"FLAGSTONE_BACKUP_RECIPIENT" help:"Encrypt for this public key of age; may be given several times. All backups of a repository have the same recipients."`
@@ -442,7 +450,7 @@ func (r *restoreCommand) Run(ctx context.Context, c *output) error {
 		return misuse("--table and --into go with --as, and not with --to")
 	}
 	if r.At != "" {
-		name, err := r.restoreAt(ctx, r.progress(c, "restored"))
+		name, err := r.restoreAt(ctx, r.At, r.To, r.progress(c, "restored"))
 		if err == nil {
 			fmt.Fprintf(c.out, "restored %s, from backup %s, to %s\n", r.At, name, r.To)
 		}
@@ -501,6 +509,7 @@ type backupRehearseCommand struct {
 	ofBackup
 	quietly
 	Scratch string `placeholder:"DIR" type:"path" help:"Where to restore to for the while; the directory for temporary files if not given."`
+	At      string `placeholder:"TIME" help:"Rehearse 'restore --at' of this moment, as 2026-11-27T10:00:00Z. There is nothing to compare the rows with."`
 }
 
 // Help is the long help of the command.
@@ -516,7 +525,12 @@ func (b *backupRehearseCommand) Run(ctx context.Context, c *output) (err error) 
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
 	dir := filepath.Join(scratch, "store")
-	name, err := b.restore(ctx, dir, b.progress(c, "restored"))
+	var name string
+	if b.At != "" {
+		name, err = b.restoreAt(ctx, b.At, dir, b.progress(c, "restored"))
+	} else {
+		name, err = b.restore(ctx, dir, b.progress(c, "restored"))
+	}
 	if err != nil {
 		return err
 	}
@@ -531,11 +545,28 @@ func (b *backupRehearseCommand) Run(ctx context.Context, c *output) (err error) 
 	if err := home.Close(); err != nil {
 		return err
 	}
-	if err := compareDigest(ctx, c, dir); err != nil {
+	if b.At != "" {
+		err = countRows(ctx, c, dir)
+	} else {
+		err = compareDigest(ctx, c, dir)
+	}
+	if err != nil {
 		return err
 	}
-	fmt.Fprintf(c.out, "%s: no problem found\n", name)
+	fmt.Fprintf(c.out, "%s: no problem found\n", strings.TrimSuffix(name+" up to "+b.At, " up to "))
 	return nil
+}
+
+// countRows prints the rows of each table of a home that was restored to a moment.
+func countRows(ctx context.Context, c *output, dir string) error {
+	got, err := takeDigest(ctx, dir, clock.System().NowMillis(), func(int) error { return nil })
+	if err == nil {
+		err = got.print(c)
+	}
+	if err == nil {
+		fmt.Fprintln(c.out, "compared with nothing: a digest is of a backup, and not of a moment")
+	}
+	return err
 }
 
 // compareDigest prints the rows of each table, and compares a restored home with the digest of its backup.
@@ -552,14 +583,7 @@ func compareDigest(ctx context.Context, c *output, dir string) error {
 	if err != nil {
 		return err
 	}
-	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "TABLE\tROWS")
-	for _, t := range got.Tables {
-		if !strings.HasPrefix(t.Table, ".") { // the server's own
-			fmt.Fprintf(w, "%s\t%d\n", lineText(t.Table), t.Rows)
-		}
-	}
-	if err := w.Flush(); err != nil {
+	if err := got.print(c); err != nil {
 		return err
 	}
 	if !has {

@@ -237,6 +237,10 @@ func TestMistakesOfBackupCommandsAreRefused(t *testing.T) {
 		{"backup create " + dir + " --dir " + dir, 2, "lies in the store's folder"},
 		{"backup create " + repo + " --dir " + t.TempDir(), 1, "no store"},
 		{"backup create " + repo + " --rate 0 --dir " + dir, 2, "rate"},
+		{"backup create " + repo + " --rate 65535 --dir " + dir, 2, "at least 64KiB per second"},
+		{"backup log " + repo + " --rate 1 --dir " + dir, 2, "at least 64KiB per second"},
+		{"check --rate 1 --dir " + dir, 2, "at least 64KiB per second"},
+		{"backup rehearse " + repo + " --at yesterday", 2, "no time"},
 		{"backup list " + at + "/none", 1, "no repository"},
 		{"backup prune " + repo, 2, "--keep"},
 		{"backup prune " + repo + " --keep -1", 2, "--keep"},
@@ -393,13 +397,20 @@ func TestAServerStopsBesideABackup(t *testing.T) {
 	dir := filepath.Join(at, "store")
 	_, stop := serving(t, "--dir", dir)
 	succeed(t, "table", "create", "t", "--key", "k:integer", "--dir", dir)
-	succeed(t, "put", "t", "1", "-s", "c="+strings.Repeat("x", 60_000), "--dir", dir)
+	random := rand.New(rand.NewPCG(1, 1))
+	for i := range 8 { // the backup takes 8 seconds
+		var text strings.Builder
+		for text.Len() < 64<<10 {
+			fmt.Fprintf(&text, "%c", 'a'+random.IntN(26))
+		}
+		succeed(t, "put", "t", strconv.Itoa(i), "-s", "c="+text.String(), "--dir", dir)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	status := make(chan int, 1)
 	go func() {
 		var o, e bytes.Buffer
-		status <- run(ctx, []string{"backup", "create", filepath.Join(at, "backups"), "--dir", dir, "--rate", "1000"}, &output{out: &o, err: &e})
+		status <- run(ctx, []string{"backup", "create", filepath.Join(at, "backups"), "--dir", dir, "--rate", "64KiB"}, &output{out: &o, err: &e})
 	}()
 	for {
 		select {

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"text/tabwriter"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -106,6 +107,18 @@ func (d *digest) write(name string) error {
 		return err
 	}
 	return os.WriteFile(name, fmt.Appendf(nil, "%s%016x\n%s\n", digestKind, xxhash.Sum64(text), text), 0o600)
+}
+
+// print prints the rows of each table.
+func (d *digest) print(c *output) error {
+	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "TABLE\tROWS")
+	for _, t := range d.Tables {
+		if !strings.HasPrefix(t.Table, ".") { // the server's own
+			fmt.Fprintf(w, "%s\t%d\n", lineText(t.Table), t.Rows)
+		}
+	}
+	return w.Flush()
 }
 
 // readDigest is the inverse of write.

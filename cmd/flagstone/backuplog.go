@@ -10,7 +10,9 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/flagstone-db/flagstone"
 	"github.com/flagstone-db/flagstone/backup"
+	"github.com/flagstone-db/flagstone/instances"
 	"github.com/flagstone-db/flagstone/instances/admin"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
@@ -19,7 +21,7 @@ type backupLogCommand struct {
 	at
 	inRepository
 	Every     time.Duration `placeholder:"DURATION" help:"Go on until interrupted, and put what is new each time, as 1m. A failure is reported, and tried again; the first time must succeed."`
-	Rate      size          `default:"64MiB" placeholder:"SIZE" help:"Bytes to read per second at most, ${default} if not given."`
+	Rate      byteRate      `default:"64MiB" placeholder:"SIZE" help:"Bytes to read per second at most, ${default} if not given."`
 	Recipient []string      `placeholder:"age1..." env:"FLAGSTONE_BACKUP_RECIPIENT" help:"Encrypt for this public key of age, as the backups of the repository."`
 }
 
@@ -71,10 +73,9 @@ func (l *backupLogCommand) ship(ctx context.Context, c *output, repo backup.Repo
 		}
 		records, bytes, complete := 0, int64(0), int64(math.MaxInt64)
 		for _, log := range logs {
-			report, err := backup.Ship(ctx, repo, vfs.OS(), filepath.Join(l.Dir, log.Within), log.KeptLog, backup.CreateOptions{Sealer: sealer, BytesPerSecond: int64(l.Rate)})
-			if err == nil {
-				err = home.LogShipped(ctx, log)
-			}
+			report, err := backup.Ship(ctx, repo, vfs.OS(), filepath.Join(l.Dir, log.Within), log.KeptLog, backup.CreateOptions{Sealer: sealer, BytesPerSecond: int64(l.Rate)}, func(part flagstone.KeptLog) error {
+				return home.LogShipped(ctx, instances.StoreLog{Within: log.Within, KeptLog: part})
+			})
 			if err != nil {
 				return fmt.Errorf("log of store %s: %w", log.Within, err)
 			}
@@ -99,20 +100,20 @@ func (b *backupCreateCommand) keepLog() (limit int64, given bool, err error) {
 	return int64(s), true, nil
 }
 
-// restoreAt restores a moment, and returns the name of the backup that it began with.
-func (r *restoreCommand) restoreAt(ctx context.Context, progress func(backup.Progress)) (string, error) {
-	at, err := time.Parse(time.RFC3339Nano, r.At)
+// restoreAt restores a moment to a directory, and returns the name of the backup that it began with.
+func (b *ofBackup) restoreAt(ctx context.Context, moment, to string, progress func(backup.Progress)) (string, error) {
+	at, err := time.Parse(time.RFC3339Nano, moment)
 	switch {
 	case err != nil:
-		return "", misuse("--at: %q is no time; write one as 2026-11-27T10:00:00Z or 2026-11-27T10:00:00.123456Z", r.At)
-	case r.Backup != "":
-		return "", misuse("--at finds the backup before the moment; leave %q out", r.Backup)
+		return "", misuse("--at: %q is no time; write one as 2026-11-27T10:00:00Z or 2026-11-27T10:00:00.123456Z", moment)
+	case b.Backup != "":
+		return "", misuse("--at finds the backup before the moment; leave %q out", b.Backup)
 	}
-	archive, err := r.archive(ctx)
+	archive, err := b.archive(ctx)
 	if err != nil {
 		return "", err
 	}
-	return archive.RestoreAt(ctx, at.UnixMicro(), vfs.OS(), r.To, progress)
+	return archive.RestoreAt(ctx, at.UnixMicro(), vfs.OS(), to, progress)
 }
 
 // listedBackup is a backup in a list, with the moments to which it can be brought.

@@ -21,8 +21,8 @@ func TestMomentsAreRestored(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, section, _ := strings.Cut(string(text), "\n## A moment between two backups\n")
-	lines := regexp.MustCompile(`(?m)^    flagstone (.+)$`).FindAllStringSubmatch(section, 4)
-	if len(lines) != 4 {
+	lines := regexp.MustCompile(`(?m)^    flagstone (.+)$`).FindAllStringSubmatch(section, 5)
+	if len(lines) != 5 {
 		t.Fatalf("the section begins with %d commands", len(lines))
 	}
 	at := t.TempDir()
@@ -60,6 +60,9 @@ func TestMomentsAreRestored(t *testing.T) {
 	}
 	if out := do(lines[3][1]); !strings.Contains(out, moment) {
 		t.Errorf("restore prints %s", out)
+	}
+	if out := do(lines[4][1]); !regexp.MustCompile(`archive/orders +1\n`).MatchString(out) || !strings.Contains(out, " up to "+moment+": no problem found") || !strings.Contains(out, "compared with nothing") {
+		t.Errorf("rehearse prints %s", out)
 	}
 	_, stopRestored := serving(t, "--dir", restored)
 	for _, instance := range []string{"demo", "archive"} {
@@ -157,7 +160,7 @@ func TestABackupLogThatIsKilledGoesOn(t *testing.T) {
 		succeed(t, "put", "t", strconv.Itoa(i), "-s", "c="+strings.Repeat(strconv.Itoa(i), 60<<10), "--dir", dir)
 	}
 	// The rate is so low that it is not done before it is killed.
-	logging, _ := process(t, "backup", "log", repo, "--dir", dir, "--rate", strconv.Itoa(32<<10))
+	logging, _ := process(t, "backup", "log", repo, "--dir", dir, "--rate", "64KiB")
 	ended := make(chan error, 1)
 	go func() { ended <- logging.Wait() }()
 	for begun := false; !begun; {

@@ -15,9 +15,9 @@ import (
 )
 
 type checkCommand struct {
-	Dir   string `default:"./flagstone-data" env:"FLAGSTONE_DIR" help:"Directory of the store." type:"path"`
-	Quiet bool   `short:"q" help:"Print problems only."`
-	Rate  size   `default:"${checkRate}" placeholder:"SIZE" help:"Bytes to read per second at most beside a server, ${default} if not given. Without a server there is no limit."`
+	Dir   string   `default:"./flagstone-data" env:"FLAGSTONE_DIR" help:"Directory of the store." type:"path"`
+	Quiet bool     `short:"q" help:"Print problems only."`
+	Rate  byteRate `default:"${checkRate}" placeholder:"SIZE" help:"Bytes to read per second at most beside a server, ${default} if not given. Without a server there is no limit."`
 }
 
 // checkRate is the default of --rate.
@@ -83,12 +83,7 @@ func (k *checkCommand) checkServed(ctx context.Context, c *output, server *admin
 			begun = time.Now() // of the next store
 			fmt.Fprintf(c.out, "%s: %s\n", step.Store, checked(step.Report))
 		default:
-			left := "?"
-			if step.Done > 0 {
-				rest := time.Since(begun).Seconds() / float64(step.Done) * float64(step.All-step.Done)
-				left = (time.Duration(rest) * time.Second).String()
-			}
-			fmt.Fprintf(c.err, "checking %s, %s of %s done, about %s left\n", step.File, bytesText(step.Done), bytesText(step.All), left)
+			fmt.Fprintf(c.err, "checking %s%s\n", step.File, howFar(time.Since(begun), step.Done, step.All))
 		}
 	})
 	if errors.Is(err, context.Canceled) {

@@ -29,12 +29,16 @@ func TestAServerChecksItsFiles(t *testing.T) {
 	_, log, stop := servingWithLog(t, "--dir", dir, "--metrics-addr", "127.0.0.1:0", "--log-format", "json")
 	defer stop()
 	defer http.DefaultClient.CloseIdleConnections()
+	if _, out, errOut := command(t, "check", "--dir", dir); strings.Contains(errOut, "done") || !strings.Contains(errOut, "checking") {
+		t.Errorf("a store without files: %s%s", out, errOut)
+	}
 	done(t, "table", "create", "t", "--dir", dir, "--key", "k:string")
 	done(t, "instance", "create", "cold", "--dir", dir, "--type", "capacity")
 	done(t, "put", "t", "anna", "-s", "state=new", "--dir", dir)
+	done(t, "put", "t", "bert", "-s", "state="+strings.Repeat("new", 600_000), "--dir", dir) // a slow check takes seconds
 	done(t, "table", "flush", "t", "--dir", dir)
 	out := done(t, "check", "--dir", dir, "--rate", "1GiB")
-	for _, want := range []string{"high-performance: 1 tables, 1 table files with 1 rows", "capacity: 0 tables", "no problem found"} {
+	for _, want := range []string{"high-performance: 1 tables, 1 table files with 2 rows", "capacity: 0 tables", "no problem found"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q lacks %q", out, want)
 		}
@@ -43,7 +47,7 @@ func TestAServerChecksItsFiles(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	var said bytes.Buffer
-	status := run(ctx, []string{"check", "--dir", dir, "--rate", "1"}, &output{out: &said, err: &stopAt{"checking", cancel}})
+	status := run(ctx, []string{"check", "--dir", dir, "--rate", "64KiB"}, &output{out: &said, err: &stopAt{"checking", cancel}})
 	if status != 1 || strings.Contains(said.String(), "no problem") {
 		t.Errorf("an interrupted check: status %d, %q", status, said.String())
 	}

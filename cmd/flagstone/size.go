@@ -33,3 +33,21 @@ func (s *size) UnmarshalText(text []byte) error {
 	}
 	return fmt.Errorf("%q is no size; write bytes or 64KiB, 512MiB, 2GiB", text)
 }
+
+// byteRate is a number of bytes per second on the command line, of what reads files beside a server.
+type byteRate size
+
+// leastByteRate reads a chunk of 256 KiB in 4 seconds. Less would hold files, and what waits for them, without a sign of
+// life.
+const leastByteRate = 64 << 10
+
+// UnmarshalText parses a rate.
+func (r *byteRate) UnmarshalText(text []byte) error {
+	if err := (*size)(r).UnmarshalText(text); err != nil {
+		return err
+	}
+	if *r < leastByteRate {
+		return fmt.Errorf("%q is too slow; at least 64KiB per second", text)
+	}
+	return nil
+}
