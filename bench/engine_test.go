@@ -163,7 +163,7 @@ func BenchmarkPutBatch(b *testing.B) {
 // column of 100 bytes.
 func BenchmarkPutValue(b *testing.B) {
 	for _, order := range []string{"sequential", "random"} {
-		for _, writers := range []int{1, 8} {
+		for _, writers := range []int{1, 2, 8} {
 			b.Run(fmt.Sprintf("%s/writers=%d", order, writers), func(b *testing.B) {
 				f := openKeyed(b, b.TempDir(), row.TypeBinary)
 				defer f.store.Close()
