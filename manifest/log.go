@@ -168,7 +168,7 @@ func Open(fsys vfs.FS, dir string, logger *slog.Logger) (*Log, *State, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	l := &Log{fs: fsys, dir: dir, logger: logger, highest: slices.Max(numbers)}
+	l := &Log{fs: fsys, dir: dir, logger: logger, highest: slices.Max(append(copies, numbers...))}
 	l.state.Store(s)
 	l.nextFile.Store(s.NextFile)
 	if _, err := l.rotate(); err != nil {
@@ -181,7 +181,7 @@ func Open(fsys vfs.FS, dir string, logger *slog.Logger) (*Log, *State, error) {
 // removeOthers deletes manifests that are not the current one, and their copies.
 func (l *Log) removeOthers(numbers []uint64) {
 	for _, n := range numbers {
-		for _, name := range []string{manifestName(n), copyName(n)} {
+		for _, name := range []string{copyName(n), manifestName(n)} { // so that no copy is left alone
 			if n == l.number {
 				continue
 			}
@@ -354,6 +354,7 @@ func (l *Log) rotate() (harmless bool, err error) {
 		err = errors.Join(err, next.close())
 		return !switched && vfs.IsNoSpace(err), fmt.Errorf("manifest: switch to %s: %w", manifestName(l.highest), err)
 	}
+	l.endCopy(nil)
 	_ = l.output.close() // its bytes are not needed any more, so its errors do not matter
 	l.output = next
 	if l.logger != nil { // a log whose file is closed at once has no copy
