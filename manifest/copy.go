@@ -12,6 +12,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"path/filepath"
 	"slices"
@@ -52,6 +53,31 @@ func (l *Log) endCopy(err error) {
 	if err != nil {
 		l.logger.Warn("manifest: the copy ends", "file", filepath.Join(l.dir, copyName(l.number)), "error", err)
 	}
+}
+
+// compareCopy compares the manifest of a number, up to an offset, with its copy, in which the last zeros may be missing.
+func (l *Log) compareCopy(number uint64, end int64) error {
+	var files [2]vfs.File
+	for i, name := range []string{manifestName(number), copyName(number)} {
+		f, err := l.fs.Open(filepath.Join(l.dir, name), vfs.OpenOptions{Sequential: true})
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		files[i] = f
+	}
+	for at := int64(0); at < end; at += blockSize {
+		var blocks [2][blockSize]byte
+		for i, f := range files {
+			if _, err := f.ReadAt(blocks[i][:], at); err != nil && !errors.Is(err, io.EOF) {
+				return err
+			}
+		}
+		if blocks[0] != blocks[1] {
+			return corrupt("%s, offset %d: not the bytes of %s", filepath.Join(l.dir, copyName(number)), at, manifestName(number))
+		}
+	}
+	return nil
 }
 
 // Damage is a part of the catalogue that is lost.

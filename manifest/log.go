@@ -222,12 +222,12 @@ func (l *Log) Poisoned() error {
 }
 
 // Verify reads CURRENT and the manifest that it names, and compares all that was committed before the call with its
-// checksums. Commits go on meanwhile. Errors match ErrCorrupt, or are those of the file system. After Close there is
-// nothing to verify.
+// checksums. Commits go on meanwhile. Errors match ErrCorrupt, or are those of the file system. An error of the copy
+// is only logged: the store does not need it. After Close there is nothing to verify.
 func (l *Log) Verify() error {
 	for {
 		l.mu.Lock()
-		number, end, closed := l.number, l.offset, l.closed
+		number, end, closed, twin := l.number, l.offset, l.closed, l.twin != nil
 		l.mu.Unlock()
 		if closed {
 			return nil
@@ -239,9 +239,16 @@ func (l *Log) Verify() error {
 		if err == nil {
 			_, _, err = load(l.fs, l.dir, number, end)
 		}
+		var differs error
+		if err == nil && twin {
+			differs = l.compareCopy(number, end)
+		}
 		l.mu.Lock()
 		replaced := l.number != number // meanwhile: there is another manifest to read
 		l.mu.Unlock()
+		if differs != nil && !replaced {
+			l.logger.Warn("manifest: the copy is damaged; opening the store makes a new one", "error", differs)
+		}
 		if err == nil || !replaced {
 			return err
 		}
