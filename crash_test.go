@@ -284,7 +284,8 @@ func strayFiles(s *Store, disk *vfs.Sim, tolerated map[string]bool) (problems []
 	if inventory.Highest >= s.manifest.NewFileNumber() {
 		problems = append(problems, fmt.Sprintf("file %d may be made a second time", inventory.Highest))
 	}
-	manifests, segments := 0, 0
+	segments := 0
+	var manifests, copies []string
 	for _, name := range disk.Files() {
 		name, ok := strings.CutPrefix(name, strings.TrimPrefix(s.dir, "/")+"/")
 		if !ok {
@@ -301,8 +302,9 @@ func strayFiles(s *Store, disk *vfs.Sim, tolerated map[string]bool) (problems []
 				problems = append(problems, "left over: "+name)
 			}
 		case strings.HasPrefix(name, "COPY-"):
+			copies = append(copies, strings.TrimPrefix(name, "COPY-"))
 		case strings.HasPrefix(name, "MANIFEST-"):
-			manifests++
+			manifests = append(manifests, strings.TrimPrefix(name, "MANIFEST-"))
 		case strings.HasPrefix(name, "wal/"):
 			segments++
 		case base == manifest.LockName || base == manifest.CurrentName || base == "CURRENT.tmp":
@@ -310,8 +312,8 @@ func strayFiles(s *Store, disk *vfs.Sim, tolerated map[string]bool) (problems []
 			problems = append(problems, "unknown file "+name)
 		}
 	}
-	if manifests != 1 {
-		problems = append(problems, fmt.Sprintf("%d manifests: %v", manifests, disk.Files()))
+	if len(manifests) != 1 || len(copies) > 1 || len(copies) == 1 && copies[0] != manifests[0] {
+		problems = append(problems, fmt.Sprintf("manifests %v, copies %v: %v", manifests, copies, disk.Files()))
 	}
 	if spares := segments - int(s.log.Segment()-s.state().MinLog+1); spares > 2 {
 		problems = append(problems, fmt.Sprintf("%d log files, of which segments %d to %d count: %v",

@@ -12,6 +12,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"path/filepath"
 	"slices"
@@ -24,7 +25,6 @@ func copyName(n uint64) string { return fmt.Sprintf("COPY-%06d", n) }
 
 // startCopy begins the copy of the current manifest, which so far consists of content.
 func (l *Log) startCopy(content []byte) {
-	l.endCopy(nil)
 	file, err := l.fs.Create(filepath.Join(l.dir, copyName(l.number)), vfs.OpenOptions{})
 	if err != nil {
 		l.logger.Warn("manifest: there is no copy", "error", err)
@@ -55,6 +55,31 @@ func (l *Log) endCopy(err error) {
 	}
 }
 
+// compareCopy compares the manifest of a number, up to an offset, with its copy, in which the last zeros may be missing.
+func (l *Log) compareCopy(number uint64, end int64) error {
+	var files [2]vfs.File
+	for i, name := range []string{manifestName(number), copyName(number)} {
+		f, err := l.fs.Open(filepath.Join(l.dir, name), vfs.OpenOptions{Sequential: true})
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		files[i] = f
+	}
+	for at := int64(0); at < end; at += blockSize {
+		var blocks [2][blockSize]byte
+		for i, f := range files {
+			if _, err := f.ReadAt(blocks[i][:], at); err != nil && !errors.Is(err, io.EOF) {
+				return err
+			}
+		}
+		if blocks[0] != blocks[1] {
+			return corrupt("%s, offset %d: not the bytes of %s", filepath.Join(l.dir, copyName(number)), at, manifestName(number))
+		}
+	}
+	return nil
+}
+
 // Damage is a part of the catalogue that is lost.
 type Damage struct {
 	File   string
@@ -74,17 +99,20 @@ func LoadDamaged(fsys vfs.FS, dir string) (*State, []Damage, error) {
 	if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrNotStore) && !vfs.IsUnreadable(err) {
 		return nil, nil, err
 	}
-	numbers, unlisted := listManifests(fsys, dir)
+	manifests, unlisted := listManifests(fsys, dir)
 	copies, unlistedToo := listNumbers(fsys, dir, copyName)
 	if unlisted != nil || unlistedToo != nil {
 		return nil, nil, err
 	}
-	numbers = append(numbers, copies...)
+	numbers := append(copies, manifests...)
 	slices.Sort(numbers)
 	var found *State
 	var damage []Damage
 	for _, n := range slices.Backward(slices.Compact(numbers)) {
 		second := found != nil
+		if second && !slices.Contains(manifests, n) {
+			continue // what is left of a manifest that was replaced
+		}
 		s, records, lost, failed := loadBoth(fsys, dir, n)
 		if failed != nil && !errors.Is(failed, ErrCorrupt) {
 			return nil, nil, failed
@@ -92,7 +120,11 @@ func LoadDamaged(fsys vfs.FS, dir string) (*State, []Damage, error) {
 		// The newest manifest, if it has only its snapshot, may not have been named by CURRENT yet. Then the one before
 		// went on, or has the same state.
 		if s != nil && (!second || len(lost) == 0) {
-			newest := fmt.Errorf("%w; the state is that of %s", err, manifestName(n))
+			name := manifestName(n)
+			if !slices.Contains(manifests, n) {
+				name = copyName(n)
+			}
+			newest := fmt.Errorf("%w; the state is that of %s", err, name)
 			found, damage = s, append(lost, Damage{filepath.Join(dir, CurrentName), -1, newest})
 		}
 		if second || s != nil && records != 1 {
@@ -132,6 +164,7 @@ type reconciler struct {
 	replayer             // what the records say
 	name     string      // of the manifest
 	files    []*replayer // what can be read of both
+	headed   bool        // one of them has a right header
 	damage   []Damage
 	first    error // that was met
 }
@@ -142,10 +175,15 @@ func (r *reconciler) bad(err error) bool {
 	return errors.Is(err, ErrCorrupt) || vfs.IsUnreadable(err)
 }
 
-// add adds a file whose header was read. If no header is right, the id in one may be: the checksums of records cover it.
+// add adds a file whose header was read, unless the first right header is of another store. If no header is right, the
+// id in one may be: the checksums of records cover it.
 func (r *reconciler) add(f *replayer, err error) {
+	if err == nil && r.headed && f.storeID != r.storeID {
+		r.damage = append(r.damage, Damage{f.Name, 0, corrupt("%s is of another store than %s", f.Name, r.name)})
+		return
+	}
 	if len(r.files) == 0 || err == nil {
-		r.storeID = f.storeID
+		r.storeID, r.headed = f.storeID, err == nil
 	}
 	r.files = append(r.files, f)
 	for _, f := range r.files {
@@ -153,25 +191,25 @@ func (r *reconciler) add(f *replayer, err error) {
 	}
 }
 
-// record returns the record at an offset of either file, or nil if there is no good one.
-func (r *reconciler) record(offset int64) ([]byte, error) {
+// record returns the record at an offset and the file that has it, or nil if there is no good one in either.
+func (r *reconciler) record(offset int64) ([]byte, *replayer, error) {
 	for _, f := range r.files {
 		record, err := f.read(offset)
 		if record != nil || err != nil && !r.bad(err) {
-			return record, err
+			return record, f, err
 		}
 	}
-	return nil, nil
+	return nil, nil, nil
 }
 
 func (r *reconciler) run() (s *State, err error) {
-	size := int64(0)
 	for _, f := range r.files {
-		size = max(size, f.Size)
+		r.Size = max(r.Size, f.Size)
 	}
 	offset := int64(blockSize)
-	for offset < size && !r.Closed {
-		record, err := r.record(offset)
+	var newest *replayer
+	for offset < r.Size && !r.Closed {
+		record, from, err := r.record(offset)
 		if err != nil {
 			return nil, err
 		}
@@ -182,25 +220,52 @@ func (r *reconciler) run() (s *State, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("%w (%s, offset %d)", err, r.name, offset)
 		}
-		s = next
+		s, newest = next, from
 		r.Records++
 		offset += roundUp(int64(len(record)))
 	}
 	if s == nil {
 		return nil, cmp.Or(r.first, corrupt("%s has no snapshot", r.name))
 	}
-	for behind := offset; behind < size && !r.Closed; behind += blockSize {
-		record, err := r.record(behind)
+	if r.Closed {
+		return s, nil
+	}
+	lost, err := r.behind(offset, newest)
+	if err != nil {
+		return nil, err
+	}
+	if lost != nil {
+		r.damage = append(r.damage, Damage{r.name, offset, lost})
+	}
+	return s, nil
+}
+
+// behind says what is lost, or may be, behind the newest record, which ends at an offset and is not an end record.
+// Nothing is if that record is in the manifest and only zeros follow.
+func (r *reconciler) behind(offset int64, newest *replayer) (lost, err error) {
+	for at := offset; at < r.Size; at += blockSize {
+		record, _, err := r.record(at)
 		if err != nil {
 			return nil, err
 		}
 		if record != nil {
-			index := binary.LittleEndian.Uint64(record[8:])
-			lost := corrupt("%s, offset %d: record %d and its copy are lost; the state is that before it, without record %d and others behind it",
-				r.name, offset, r.Records, index)
-			r.damage = append(r.damage, Damage{r.name, offset, lost})
-			break
+			return corrupt("%s, offset %d: record %d and its copy are lost; the state is that before it, without record %d and others behind it",
+				r.name, offset, r.Records, binary.LittleEndian.Uint64(record[8:])), nil
 		}
 	}
-	return s, nil
+	if newest.Name != r.name {
+		return corrupt("%s, offset %d: the state is that of the copy, which was not closed; newer edits may be lost", r.name, offset), nil
+	}
+	for _, f := range r.files {
+		torn, err := f.torn(offset)
+		switch {
+		case err != nil && !r.bad(err):
+			return nil, err
+		case err != nil && f == newest:
+			return fmt.Errorf("%w; edit %d and newer ones may be lost", err, r.Records), nil
+		case torn:
+			return corrupt("%s, offset %d: no good record; an edit is lost, or was never acknowledged", f.Name, offset), nil
+		}
+	}
+	return nil, nil
 }

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"log/slog"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -35,16 +37,7 @@ func (d *damagedStore) edit(t *testing.T, content map[string][]byte, test func()
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer func() {
-			f, err := d.sim.Create(name, vfs.OpenOptions{})
-			if err == nil {
-				_, err = f.WriteAt(before, 0)
-				err = errors.Join(err, f.Sync(), f.Close())
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-		}()
+		defer write(t, d.sim, name, before)
 	}
 	test()
 }
@@ -218,4 +211,177 @@ func TestAnErrorOfTheCopyEndsTheCopyAlone(t *testing.T) {
 			return
 		}
 	}
+}
+
+// write makes a file with a content.
+func write(t *testing.T, fsys vfs.FS, name string, content []byte) {
+	t.Helper()
+	f, err := fsys.Create(name, vfs.OpenOptions{})
+	if err == nil {
+		_, err = f.WriteAt(content, 0)
+		err = errors.Join(err, f.Sync(), f.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestACopyThatWasNotClosedIsTold has the manifest of a store that crashed, whose copy lacks the newest edits.
+func TestACopyThatWasNotClosedIsTold(t *testing.T) {
+	d := newDamagedStore(t, false)
+	twin := filepath.Join(testDir, copyName(2))
+	const kept = 3 // edits in the copy
+	end := len(d.content)
+	for d.recordAt(end-1) < 0 {
+		end--
+	}
+	end = int(roundUp(int64(end)))
+	cut := blockSize
+	for d.recordAt(cut) <= kept {
+		cut += blockSize
+	}
+	write(t, d.sim, twin, d.content[:cut])
+	check := func(what string, fsys vfs.FS, want string, told string) {
+		t.Helper()
+		s, damage, err := LoadDamaged(fsys, testDir)
+		if err != nil || image(s) != want {
+			t.Errorf("%s: another state, or %v", what, err)
+		}
+		if told == "" && len(damage) > 0 || told != "" && (len(damage) != 1 || !strings.Contains(damage[0].Err.Error(), told)) {
+			t.Errorf("%s: damage %v, want %q", what, damage, told)
+		}
+	}
+	change := func(at int, b byte) []byte {
+		c := bytes.Clone(d.content)
+		c[at] ^= b
+		return c
+	}
+	const older = "which was not closed; newer edits may be lost"
+	check("intact", d.sim, d.right(), "")
+	for what, c := range map[string]struct {
+		manifest   []byte
+		want, told string
+	}{
+		"removed":     {nil, d.before[kept], older},
+		"header only": {d.content[:100:100], d.before[kept], older},
+		"cut":         {d.content[: 2*blockSize : 2*blockSize], d.before[kept], older},
+		"zeros":       {make([]byte, len(d.content)), d.before[kept], older},
+		"header":      {change(3, 1), d.right(), ""},
+		"snapshot":    {change(blockSize+40, 1), d.right(), ""},
+		"torn":        {change(end, 1), d.right(), "never acknowledged"},
+		"last edit":   {change(end-blockSize+10, 1), d.before[len(d.before)-2], "never acknowledged"},
+	} {
+		d.edit(t, map[string][]byte{d.manifest: c.manifest}, func() { check(what, d.sim, c.want, c.told) })
+	}
+	fault := vfs.NewFault(d.sim, 1)
+	fault.Add(vfs.Rule{Ops: vfs.OpReadAt, Glob: "MANIFEST-*", Times: vfs.Forever, Action: vfs.FailWith(syscall.EIO)})
+	check("unreadable", fault, d.before[kept], older)
+	d.edit(t, map[string][]byte{d.manifest: d.content[:cut:cut], twin: change(cut+1, 1)}, func() {
+		check("the copy goes on", d.sim, d.before[kept], "no good record")
+	})
+}
+
+// TestACopyOfAnotherStoreIsNotTaken has a right header of another id in the copy.
+func TestACopyOfAnotherStoreIsNotTaken(t *testing.T) {
+	d := newDamagedStore(t, true)
+	other := bytes.Clone(d.content)
+	putHeader(other, 2, [16]byte{9})
+	twin := filepath.Join(testDir, copyName(2))
+	d.edit(t, map[string][]byte{twin: other}, func() {
+		got, damage := d.loadDamaged(t, "another id")
+		if got != d.right() || len(damage) != 1 || damage[0].File != twin || !strings.Contains(damage[0].Err.Error(), "another store") {
+			t.Errorf("another state, or %v", damage)
+		}
+	})
+}
+
+// TestALeftOverCopyIsNoManifest has the closed copy of an old manifest, which could not be deleted with it.
+func TestALeftOverCopyIsNoManifest(t *testing.T) {
+	sim := vfs.NewSim(vfs.SimOptions{})
+	l := newStore(t, sim)
+	closeLog(t, l)
+	old, err := sim.ReadFile(filepath.Join(testDir, copyName(2)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l = openStore(t, sim)
+	for _, e := range smallEdits() {
+		commit(t, l, e)
+	}
+	l.rotateAt = 0
+	e := &Edit{LastSeq: l.State().LastSeq + 1}
+	if err := l.rotateOrPutOff(); err != nil { // the newest manifest has only its snapshot
+		t.Fatal(err)
+	}
+	want := image(l.State())
+	write(t, sim, filepath.Join(testDir, copyName(2)), old)
+	if err := sim.Remove(filepath.Join(testDir, CurrentName)); err != nil {
+		t.Fatal(err)
+	}
+	s, damage, err := LoadDamaged(sim, testDir)
+	if err != nil || image(s) != want || len(damage) != 1 || !strings.HasSuffix(damage[0].Err.Error(), "that of "+manifestName(l.number)) {
+		t.Fatalf("another state, or %v, %v", damage, err)
+	}
+	commit(t, l, e)
+	want = image(l.State())
+	if err := sim.Remove(filepath.Join(testDir, manifestName(l.number))); err != nil {
+		t.Fatal(err)
+	}
+	s, damage, err = LoadDamaged(sim, testDir)
+	if err != nil || image(s) != want || !strings.HasSuffix(damage[len(damage)-1].Err.Error(), "that of "+copyName(l.number)) {
+		t.Errorf("the copy alone: another state, or %v, %v", damage, err)
+	}
+	closeLog(t, l)
+}
+
+// TestANewManifestIsNotNamedLikeALeftOverCopy opens a store that has the copy of a newer manifest.
+func TestANewManifestIsNotNamedLikeALeftOverCopy(t *testing.T) {
+	sim := vfs.NewSim(vfs.SimOptions{})
+	l := newStore(t, sim)
+	closeLog(t, l)
+	write(t, sim, filepath.Join(testDir, copyName(9)), nil)
+	if l = openStore(t, sim); l.number != 10 {
+		t.Errorf("manifest %d, want 10", l.number)
+	}
+	closeLog(t, l)
+}
+
+// removals notes which files are removed.
+type removals struct {
+	vfs.FS
+	names []string
+}
+
+func (r *removals) Remove(name string) error {
+	r.names = append(r.names, filepath.Base(name))
+	return r.FS.Remove(name)
+}
+
+// TestTheCopyGoesBeforeItsManifest lists the removals when a new manifest begins.
+func TestTheCopyGoesBeforeItsManifest(t *testing.T) {
+	fsys := &removals{FS: vfs.NewSim(vfs.SimOptions{})}
+	l := newStore(t, fsys)
+	want := []string{copyName(l.number), manifestName(l.number)}
+	l.rotateAt = 0
+	commit(t, l, smallEdits()[0])
+	if got := fsys.names[max(0, len(fsys.names)-2):]; !slices.Equal(got, want) {
+		t.Errorf("removed %v, want %v at last", got, want)
+	}
+	closeLog(t, l)
+}
+
+// TestAnErrorOfAnOldCopyNamesIt fails the close of a copy when a new manifest begins.
+func TestAnErrorOfAnOldCopyNamesIt(t *testing.T) {
+	fault := vfs.NewFault(vfs.NewSim(vfs.SimOptions{}), 1)
+	l := newStore(t, fault)
+	var logged bytes.Buffer
+	l.logger = slog.New(slog.NewTextHandler(&logged, nil))
+	fault.Add(vfs.Rule{Ops: vfs.OpClose, Glob: "COPY-*", Nth: 1, Action: vfs.FailWith(syscall.EIO)})
+	name := filepath.Join(testDir, copyName(l.number))
+	l.rotateAt = 0
+	commit(t, l, smallEdits()[0])
+	if !strings.Contains(logged.String(), "file="+name) {
+		t.Errorf("want a warning that names %s, got %q", name, logged.String())
+	}
+	closeLog(t, l)
 }

@@ -168,7 +168,7 @@ func Open(fsys vfs.FS, dir string, logger *slog.Logger) (*Log, *State, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	l := &Log{fs: fsys, dir: dir, logger: logger, highest: slices.Max(numbers)}
+	l := &Log{fs: fsys, dir: dir, logger: logger, highest: slices.Max(append(copies, numbers...))}
 	l.state.Store(s)
 	l.nextFile.Store(s.NextFile)
 	if _, err := l.rotate(); err != nil {
@@ -181,7 +181,7 @@ func Open(fsys vfs.FS, dir string, logger *slog.Logger) (*Log, *State, error) {
 // removeOthers deletes manifests that are not the current one, and their copies.
 func (l *Log) removeOthers(numbers []uint64) {
 	for _, n := range numbers {
-		for _, name := range []string{manifestName(n), copyName(n)} {
+		for _, name := range []string{copyName(n), manifestName(n)} { // so that no copy is left alone
 			if n == l.number {
 				continue
 			}
@@ -222,12 +222,12 @@ func (l *Log) Poisoned() error {
 }
 
 // Verify reads CURRENT and the manifest that it names, and compares all that was committed before the call with its
-// checksums. Commits go on meanwhile. Errors match ErrCorrupt, or are those of the file system. After Close there is
-// nothing to verify.
+// checksums. Commits go on meanwhile. Errors match ErrCorrupt, or are those of the file system. An error of the copy
+// is only logged: the store does not need it. After Close there is nothing to verify.
 func (l *Log) Verify() error {
 	for {
 		l.mu.Lock()
-		number, end, closed := l.number, l.offset, l.closed
+		number, end, closed, twin := l.number, l.offset, l.closed, l.twin != nil
 		l.mu.Unlock()
 		if closed {
 			return nil
@@ -239,9 +239,16 @@ func (l *Log) Verify() error {
 		if err == nil {
 			_, _, err = load(l.fs, l.dir, number, end)
 		}
+		var differs error
+		if err == nil && twin {
+			differs = l.compareCopy(number, end)
+		}
 		l.mu.Lock()
 		replaced := l.number != number // meanwhile: there is another manifest to read
 		l.mu.Unlock()
+		if differs != nil && !replaced {
+			l.logger.Warn("manifest: the copy is damaged; opening the store makes a new one", "error", differs)
+		}
 		if err == nil || !replaced {
 			return err
 		}
@@ -354,6 +361,7 @@ func (l *Log) rotate() (harmless bool, err error) {
 		err = errors.Join(err, next.close())
 		return !switched && vfs.IsNoSpace(err), fmt.Errorf("manifest: switch to %s: %w", manifestName(l.highest), err)
 	}
+	l.endCopy(nil)
 	_ = l.output.close() // its bytes are not needed any more, so its errors do not matter
 	l.output = next
 	if l.logger != nil { // a log whose file is closed at once has no copy

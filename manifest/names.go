@@ -18,6 +18,7 @@ import (
 //	LOCK                 held while the store is open
 //	CURRENT              names the manifest that is valid, see current.go
 //	MANIFEST-000007      the manifest, see log.go
+//	COPY-000007          a copy of it, see copy.go
 //	wal/                 segments of the log, named by package wal
 //	sst/00/000123.sst    table files, by number
 //	val/00/000124.val    value files, by number

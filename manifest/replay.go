@@ -213,17 +213,29 @@ func (r *replayer) endsAt(offset int64) error {
 		}
 	}
 	// What lies behind the end record does not matter, and reserved space holds only zeros.
+	if r.Closed {
+		return nil
+	}
+	torn, err := r.torn(offset)
+	if torn {
+		r.Torn = offset
+	}
+	return err
+}
+
+// torn reports whether there is a byte other than zero from an offset on.
+func (r *replayer) torn(offset int64) (bool, error) {
 	var block [blockSize]byte
-	for at := offset; at < r.Size && !r.Closed && r.Torn == 0; at += blockSize {
-		b := block[:min(blockSize, r.Size-at)]
-		if _, err := r.ReadAt(b, at); err != nil {
-			return err
+	for ; offset < r.Size; offset += blockSize {
+		b := block[:min(blockSize, r.Size-offset)]
+		if _, err := r.ReadAt(b, offset); err != nil {
+			return false, err
 		}
 		if bytes.Count(b, []byte{0}) < len(b) {
-			r.Torn = offset
+			return true, nil
 		}
 	}
-	return nil
+	return false, nil
 }
 
 // ReadAt reads all of b. Errors name the file and the offset.

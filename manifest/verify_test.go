@@ -1,8 +1,11 @@
 package manifest
 
 import (
+	"bytes"
 	"errors"
+	"log/slog"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/flagstone-db/flagstone/internal/vfs"
@@ -60,5 +63,42 @@ func TestVerifyFindsDamageInEachRecord(t *testing.T) {
 	}
 	if err := l.Verify(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestVerifyWarnsOfADamagedCopy flips a byte of each block of the copy, and removes it.
+func TestVerifyWarnsOfADamagedCopy(t *testing.T) {
+	fs := vfs.NewSim(vfs.SimOptions{})
+	l := newStore(t, fs)
+	defer closeLog(t, l)
+	var logged bytes.Buffer
+	l.logger = slog.New(slog.NewTextHandler(&logged, nil))
+	commit(t, l, &Edit{LastSeq: 1}, &Edit{LastSeq: 2}, &Edit{LastSeq: 3})
+	name := filepath.Join(testDir, copyName(l.number))
+	warned := func() bool {
+		t.Helper()
+		logged.Reset()
+		if err := l.Verify(); err != nil {
+			t.Error(err)
+		}
+		return strings.Contains(logged.String(), name)
+	}
+	if warned() {
+		t.Errorf("intact: %s", logged.String())
+	}
+	for offset := int64(20); offset < l.offset; offset += blockSize {
+		flipped := fs.FlipByte(name, offset, 1)
+		if !warned() {
+			t.Errorf("offset %d: no warning", offset)
+		}
+		if err := errors.Join(flipped, fs.FlipByte(name, offset, 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := fs.Remove(name); err != nil {
+		t.Fatal(err)
+	}
+	if !warned() {
+		t.Error("removed: no warning")
 	}
 }

@@ -15,18 +15,28 @@ import (
 const (
 	findChunk = 256 << 10 // is read at a time
 	findUnit  = 4 << 10   // and so much where the device cannot read that
-	// maxStoredBlock bounds the length of a data block in the file, and maxStoredHead that of its head.
+	// maxStoredBlock bounds the length of a data block in the file, maxRawHead that of its head, and maxStoredHead
+	// that of the head as stored.
 	maxStoredBlock = maxRawBlock + maxBlockTrailers
-	maxStoredHead  = 4*maxBlockSize + trailerSize
+	maxRawHead     = 4 * maxBlockSize
+	maxStoredHead  = maxRawHead + trailerSize
+	// findWindow is how much of the file must be in memory to see the end of a block: the trailer of a segment, the
+	// head and its length.
+	findWindow = trailerSize + maxStoredHead + headLengthSize
+	zstdMagic  = "\x28\xb5\x2f\xfd"
 )
 
 // finder looks for the data blocks of a file from front to back, and makes an index of them: a group for each
 // block, and one for each part of the file between blocks, in which none can be read.
 type finder struct {
 	r       *Reader
+	stop    func() error // called before each chunk: an error ends the search
+	chunk   int64        // findChunk, or less in tests
+	window  int          // findWindow, or less in tests
 	index   indexBuilder
 	gaps    map[int]Loss // by number in the index
-	data    []byte       // of the file, from offset at on
+	buffer  []byte
+	data    []byte // of the file, from offset at on; a part of buffer
 	at      int64
 	tried   int    // no block ends in data[:tried]
 	end     int64  // of the newest block, or 0
@@ -37,11 +47,16 @@ type finder struct {
 	head    []byte
 }
 
+func newFinder(r *Reader, stop func() error) *finder {
+	return &finder{r: r, stop: stop, chunk: findChunk, window: findWindow, gaps: map[int]Loss{}}
+}
+
 // findBlocks fills the index of a file without reading the stored one. largest is the key of the last row: without
 // a footer, it tells what is behind the last block from a block that cannot be read. It returns false if there is
 // no block.
-func (r *Reader) findBlocks(size int64, largest []byte) (found bool, err error) {
-	f := finder{r: r, gaps: map[int]Loss{}, scratch: takeScratch()}
+func (f *finder) findBlocks(size int64, largest []byte) (found bool, err error) {
+	r := f.r
+	f.scratch = takeScratch()
 	defer f.scratch.give()
 	r.footer.version, r.footer.dataLength, r.footer.fileSize = versionSegments, size, size
 	known := false
@@ -56,8 +71,14 @@ func (r *Reader) findBlocks(size int64, largest []byte) (found bool, err error) 
 			}
 		}
 	}
-	for offset := int64(0); offset < r.footer.dataLength; offset += findChunk {
-		if err := f.read(offset, min(findChunk, r.footer.dataLength-offset)); err != nil {
+	// The tail moves to the front once in a window, so a byte moves about once.
+	f.buffer = make([]byte, min(r.footer.dataLength, int64(f.window)+max(f.chunk, int64(f.window))))
+	f.data = f.buffer[:0]
+	for offset := int64(0); offset < r.footer.dataLength; offset += f.chunk {
+		if err := f.stop(); err != nil {
+			return false, err
+		}
+		if err := f.read(offset, min(f.chunk, r.footer.dataLength-offset)); err != nil {
 			return false, err
 		}
 		f.search()
@@ -81,6 +102,12 @@ func (r *Reader) findBlocks(size int64, largest []byte) (found bool, err error) 
 
 // read appends n bytes of the file to data: zeros where the device cannot read.
 func (f *finder) read(offset, n int64) error {
+	if drop := len(f.data) - f.window; drop > 0 && int64(cap(f.data)-len(f.data)) < n {
+		f.at, f.tried = f.at+int64(drop), f.tried-drop
+		f.data = f.buffer[:copy(f.buffer, f.data[drop:])]
+	} else if int64(cap(f.data)-len(f.data)) < n {
+		f.data = f.buffer[:copy(f.buffer, f.data)]
+	}
 	var buffer []byte
 	b, err := f.r.readRange(&buffer, offset, n)
 	if err == nil || !vfs.IsUnreadable(err) {
@@ -108,9 +135,35 @@ func (f *finder) search() {
 			f.at, f.data, f.tried = f.at+int64(f.tried), f.data[f.tried:], 0
 		}
 	}
-	if drop := len(f.data) - maxStoredBlock; drop > 0 {
-		f.at, f.data, f.tried = f.at+int64(drop), f.data[drop:], f.tried-drop
+}
+
+// mayBeHead says quickly of most bytes that are no stored head that they are none: those of vectors of integers, for
+// instance, hold many lengths and block types.
+func mayBeHead(stored []byte) bool {
+	body, kind := stored[:len(stored)-trailerSize], Compression(stored[len(stored)-trailerSize])
+	if kind != CompressNone {
+		if len(body) <= rawLengthSize {
+			return false
+		}
+		declared, rest := binary.LittleEndian.Uint32(body), body[rawLengthSize:]
+		if kind == CompressZstd {
+			return declared <= maxRawHead && bytes.HasPrefix(rest, []byte(zstdMagic))
+		}
+		length, _ := binary.Uvarint(rest)
+		return declared > 0 && declared <= maxRawHead && length == uint64(declared)
 	}
+	if len(body) == 0 || body[0]&^(blockContinued|blockContinues|blockOrdered) != 0 {
+		return false
+	}
+	var counts [5]uint64 // of rows, stamps, columns, cells and segments
+	for i, at := 0, 1; i < len(counts); i++ {
+		v, n := binary.Uvarint(body[at:])
+		if n <= 0 || i == 0 && v == 0 || i == 1 && v < counts[0] { // each row has a stamp
+			return false
+		}
+		counts[i], at = v, at+n
+	}
+	return counts[4] > 0 && counts[4] <= min(maxSegments, counts[0])
 }
 
 // blockEnds takes the block that ends with data, if there is one.
@@ -124,6 +177,9 @@ func (f *finder) blockEnds(data []byte) bool {
 		return false
 	}
 	begin := n - int(length)
+	if !mayBeHead(data[begin:n]) {
+		return false
+	}
 	headAt := f.at + int64(begin)
 	stored, bad := checkStored(data[begin:n], &f.r.footer.uniqueID, headAt, maxRawBlock)
 	if bad != "" {

@@ -24,8 +24,8 @@ type Loss struct {
 
 // OpenDamaged is Open for a file of which parts may be damaged. It does without filter and properties.
 // Without footer or index it looks for the blocks in the whole file, if that has format version 3: largest
-// is the key of the last row. The reader is for Salvage alone. REQUIRES: opts has the unique id.
-func OpenDamaged(f vfs.File, opts ReaderOptions, largest []byte) (*Reader, error) {
+// is the key of the last row. An error of stop, which is called now and then, ends that. The reader is for Salvage alone. REQUIRES: opts has the unique id.
+func OpenDamaged(f vfs.File, opts ReaderOptions, largest []byte, stop func() error) (*Reader, error) {
 	r, err := open(f, opts, true)
 	if err == nil || !errors.Is(err, ErrCorrupt) && !vfs.IsUnreadable(err) {
 		return r, err
@@ -36,7 +36,7 @@ func OpenDamaged(f vfs.File, opts ReaderOptions, largest []byte) (*Reader, error
 	}
 	r = newReader(f, opts)
 	r.footer.uniqueID = opts.UniqueID
-	if found, failed := r.findBlocks(size, largest); failed != nil || !found {
+	if found, failed := newFinder(r, stop).findBlocks(size, largest); failed != nil || !found {
 		return nil, cmp.Or(failed, err)
 	}
 	return r, nil

@@ -2,13 +2,16 @@ package sstable
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"syscall"
 	"testing"
 
+	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/row"
 )
 
@@ -78,6 +81,67 @@ func damageFileRandomly(rng *rand.Rand, data []byte) (what string, damaged *badS
 	return fmt.Sprintf("unreadable %d to %d", f.from, to), f
 }
 
+func goOn() error { return nil }
+
+// sameInSmallPieces looks for the blocks of a file with the smallest window and with small chunks. It expects those of r.
+func sameInSmallPieces(t *testing.T, what string, r *Reader, file vfs.File, rows []storedRow, largest []byte) {
+	t.Helper()
+	f := newFinder(newReader(file, ReaderOptions{FileName: damagedName, UniqueID: r.footer.uniqueID}), goOn)
+	f.r.footer.uniqueID = r.footer.uniqueID
+	f.chunk, f.window = 64, 0 // findUnit is a multiple of it
+	for _, s := range rows {
+		f.window = max(f.window, trailerSize+int(s.needs[1][1]-s.needs[1][0]))
+	}
+	size, err := file.Size()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found, err := f.findBlocks(size, largest); err != nil || !found || !reflect.DeepEqual(&f.r.index, &r.index) {
+		t.Fatalf("%s: in small pieces: %t, %v, or other blocks", what, found, err)
+	}
+}
+
+// TestTheSearchForBlocksCanBeStopped stops it at the second chunk.
+func TestTheSearchForBlocksCanBeStopped(t *testing.T) {
+	stopped, calls := errors.New("stopped"), 0
+	_, err := OpenDamaged(&memFile{data: make([]byte, 3*findChunk)}, ReaderOptions{FileName: damagedName, UniqueID: [16]byte{1}}, nil, func() error {
+		if calls++; calls == 2 {
+			return stopped
+		}
+		return nil
+	})
+	if !errors.Is(err, stopped) || calls != 2 {
+		t.Errorf("%v after %d calls", err, calls)
+	}
+}
+
+// TestIntegersAreNoHeads counts the ends of vectors of small integers at which a whole head would have to be hashed.
+func TestIntegersAreNoHeads(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	for _, width := range []int{2, 4, 8} {
+		for _, most := range []int{2, 256, 1000, 60_000} {
+			data := make([]byte, 1<<20)
+			for at := 0; at < len(data); at += width {
+				binary.LittleEndian.PutUint16(data[at:], uint16(rng.IntN(most)))
+			}
+			ends, hashed := 0, 0
+			for n := 2 * trailerSize; n+headLengthSize <= len(data); n++ {
+				length := int(binary.LittleEndian.Uint32(data[n:]))
+				if length < trailerSize || length > n-trailerSize || data[n-trailerSize] > byte(CompressZstd) {
+					continue
+				}
+				ends++
+				if mayBeHead(data[n-length : n]) {
+					hashed += length
+				}
+			}
+			if hashed > 64*len(data) { // which takes milliseconds
+				t.Errorf("%d bytes each, below %d: %d bytes hashed for %d ends", width, most, hashed, ends)
+			}
+		}
+	}
+}
+
 // TestEveryRowOutsideOfDamageIsSalvaged damages files at random places, some of them also in the index or the footer. It
 // expects the rows whose segment and head are intact, no others, and losses that tell of the rest and of nothing else.
 func TestEveryRowOutsideOfDamageIsSalvaged(t *testing.T) {
@@ -123,13 +187,16 @@ func TestEveryRowOutsideOfDamageIsSalvaged(t *testing.T) {
 				want = append(want, fmt.Sprintf("%x %s", s.key, &s.cells[i]))
 			}
 		}
-		r, err := OpenDamaged(file, ReaderOptions{FileName: damagedName, UniqueID: intact.footer.uniqueID}, intact.props.LargestKey)
+		r, err := OpenDamaged(file, ReaderOptions{FileName: damagedName, UniqueID: intact.footer.uniqueID}, intact.props.LargestKey, goOn)
 		if err != nil {
 			told(err)
 			if len(want) > 0 {
 				t.Fatalf("%s: %v, but %d of %d cells are intact", what, err, len(want), len(want)+len(lost))
 			}
 			continue
+		}
+		if r.gaps != nil {
+			sameInSmallPieces(t, what, r, file, rows, intact.props.LargestKey)
 		}
 		var losses []Loss
 		err = r.Salvage(func(key []byte, c *row.Cell) error {

@@ -95,7 +95,7 @@ func (v *salvager) openDamaged(s *source) (*sstable.Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := sstable.OpenDamaged(file, sstable.ReaderOptions{FileName: name, UniqueID: s.Meta.UniqueID, SeqOffset: s.Meta.SeqOffset}, s.Meta.Largest)
+	r, err := sstable.OpenDamaged(file, sstable.ReaderOptions{FileName: name, UniqueID: s.Meta.UniqueID, SeqOffset: s.Meta.SeqOffset}, s.Meta.Largest, v.ctx.Err)
 	if err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
