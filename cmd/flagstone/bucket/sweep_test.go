@@ -53,7 +53,9 @@ func TestASweepDeletesOldUploadsOfARepositoryAlone(t *testing.T) {
 		}
 	})
 	own := func(name string) bool { return !strings.Contains(name, "foreign") }
-	swept, err := r.Sweep(context.Background(), time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC), own)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second) // for a sweep that does not end
+	defer cancel()
+	swept, err := r.Sweep(ctx, time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC), own)
 	slices.Sort(aborted)
 	if swept != 2 || !slices.Equal(aborted, []string{"b-old", "j-old"}) {
 		t.Errorf("%d swept: %q", swept, aborted)
@@ -64,7 +66,11 @@ func TestASweepDeletesOldUploadsOfARepositoryAlone(t *testing.T) {
 
 func TestASweepEndsWithoutProgress(t *testing.T) {
 	for _, next := range []string{"", "some/where/x"} {
-		r := at(t, func(w http.ResponseWriter, _ *http.Request) {
+		r := at(t, func(w http.ResponseWriter, request *http.Request) {
+			next := next
+			if request.URL.Query().Get("key-marker") == "" { // the first page goes on
+				next = "some/where/x"
+			}
 			fmt.Fprintf(w, "<R><IsTruncated>true</IsTruncated><NextKeyMarker>%s</NextKeyMarker></R>", next)
 		})
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second) // for a sweep that does not end
