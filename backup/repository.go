@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"strings"
 )
 
 // Repository keeps objects by name. Names are paths with slashes, of letters, digits, dots and hyphens. A call that
@@ -69,6 +70,22 @@ const (
 	abandonedPrefix  = "abandoned/"  // backups that do not count, as a prune has taken their create for dead
 	partialPrefix    = "partial/"    // what a Put that was killed has left, if the repository shows it
 )
+
+// MayHaveParts reports whether a repository can have a large object of a name, whose Put may send it in parts.
+func MayHaveParts(name string) bool {
+	kind, rest, _ := strings.Cut(name, "/")
+	switch kind + "/" {
+	case objectsPrefix:
+		_, _, ok := parseObject(rest)
+		return ok
+	case logPrefix:
+		_, ok := parseLogPart(name)
+		return ok
+	case backupsPrefix, plansPrefix:
+		return backupName.MatchString(rest)
+	}
+	return false
+}
 
 // isMissing reports that an object or a file is not there.
 func isMissing(err error) bool { return errors.Is(err, fs.ErrNotExist) }

@@ -80,7 +80,7 @@ func (r *inRepository) sweep(ctx context.Context, c *output, repo backup.Reposit
 	if !ok {
 		return
 	}
-	swept, err := in.Sweep(ctx, time.Now().Add(-sweepAge))
+	swept, err := in.Sweep(ctx, time.Now().Add(-sweepAge), backup.MayHaveParts)
 	if swept > 0 {
 		fmt.Fprintf(c.out, "deleted the parts of %d uploads that were not completed\n", swept)
 	}

@@ -133,7 +133,7 @@ func (k *salvageCommand) missing(c *output, partial string) (losses int, err err
 	if _, err := os.Lstat(filepath.Join(k.Store, instances.RegistryName)); errors.Is(err, fs.ErrNotExist) {
 		reason, err := needsRegistry(partial)
 		if err == nil && reason == "" && exists(filepath.Join(k.Store, credentialsFile)) {
-			reason = "but a server has made " + credentialsFile + " beside it; capacity instances that it named would be lost, too"
+			reason = "but a server has made " + credentialsFile + " beside it; it cannot be known whether it named capacity instances, whose store is not there, either"
 		}
 		if err == nil && reason != "" {
 			err = lost(instances.RegistryName, reason)

@@ -139,7 +139,7 @@ func TestSalvageListsAMissingCapacityStoreAndRegistry(t *testing.T) {
 		{"no capacity store", ots.Capacity, "", []string{instances.CapacityDir}, lossStatus, "the capacity instance archive"},
 		{"no registry beside a capacity store", ots.Capacity, "", []string{instances.RegistryName}, lossStatus, "there is a capacity store"},
 		{"neither", ots.Capacity, "", []string{instances.CapacityDir, instances.RegistryName}, 0, ""},
-		{"neither, of a server", ots.Capacity, credentialsFile, []string{instances.CapacityDir, instances.RegistryName}, lossStatus, "capacity instances"},
+		{"neither, of a server", ots.Capacity, credentialsFile, []string{instances.CapacityDir, instances.RegistryName}, lossStatus, "cannot be known whether it named capacity instances"},
 		{"no registry, and a table of another instance", ots.HighPerformance, "archive/t", []string{instances.RegistryName}, lossStatus, "a table of the instance archive"},
 		{"no registry, and a table of the default instance", ots.HighPerformance, "demo/t", []string{instances.RegistryName}, 0, ""},
 	} {

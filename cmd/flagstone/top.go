@@ -105,8 +105,9 @@ func (t *topCommand) print(c *output, before, now figures, seconds float64) erro
 	return err
 }
 
-// storeLines is how many lines a store has besides its tables, and the line that a terminal keeps for the cursor.
-const storeLines = 7
+// storeLines is how many lines a store has besides its tables, with the line that a terminal keeps for the cursor: three of
+// figures, the warning, the head of the list, how many tables there are more, and an empty one.
+const storeLines = 8
 
 // writeStore writes the figures of one store over some seconds: of so many tables at most, the busiest first, in lines
 // of so many characters.
@@ -117,13 +118,14 @@ func writeStore(w *bytes.Buffer, kind string, before, now flagstone.Metrics, sec
 	if hits+misses > 0 {
 		share = fmt.Sprintf("%.1f%%", 100*float64(hits)/float64(hits+misses))
 	}
-	fmt.Fprintf(w, "%s: pressure %.0f%%, writers held back %s\n", kind, 100*now.Pressure, (now.Stalled - before.Stalled).Round(time.Millisecond))
-	fmt.Fprintf(w, "memtables %s of %s; cache %s, hits %s; snapshots %d\n",
+	line := func(format string, args ...any) { fmt.Fprintln(w, cut(fmt.Sprintf(format, args...), width)) }
+	line("%s: pressure %.0f%%, writers held back %s", kind, 100*now.Pressure, (now.Stalled - before.Stalled).Round(time.Millisecond))
+	line("memtables %s of %s; cache %s, hits %s; snapshots %d",
 		bytesText(now.MemoryBytes), bytesText(now.MemoryBudget), bytesText(now.CacheBytes), share, now.OpenSnapshots)
-	fmt.Fprintf(w, "written: log %s, flushes %s, compactions %s\n", rate(before.LogBytes, now.LogBytes),
+	line("written: log %s, flushes %s, compactions %s", rate(before.LogBytes, now.LogBytes),
 		rate(before.FlushedBytes, now.FlushedBytes), rate(before.CompactedOut, now.CompactedOut))
 	if now.Poisoned {
-		fmt.Fprintln(w, "THE STORE TAKES NO WRITES until the server is started again; its log says why")
+		line("THE STORE TAKES NO WRITES until the server is started again; its log says why")
 	}
 	earlier := make(map[string]flagstone.TableMetrics)
 	for _, table := range before.Tables {
@@ -137,7 +139,7 @@ func writeStore(w *bytes.Buffer, kind string, before, now flagstone.Metrics, sec
 	slices.SortStableFunc(now.Tables, func(a, b flagstone.TableMetrics) int { return cmp.Compare(b.Units, a.Units) })
 	writeTables(w, now.Tables[:min(tables, len(now.Tables))], seconds, width)
 	if n := len(now.Tables) - tables; n > 0 {
-		fmt.Fprintf(w, "and %d more tables\n", n)
+		line("and %d more tables", n)
 	}
 	fmt.Fprintln(w)
 }
@@ -213,11 +215,19 @@ func writeTables(w *bytes.Buffer, tables []flagstone.TableMetrics, seconds float
 				fmt.Fprintf(w, "%*s  ", widths[i]-gap, cells[i][line])
 			}
 		}
-		if runes := []rune(name); width > 0 && len(runes) > room {
-			name = string(runes[:room-1]) + "…"
+		if width > 0 {
+			name = cut(name, room)
 		}
 		fmt.Fprintln(w, name)
 	}
+}
+
+// cut shortens a line to so many characters, 0 for any number.
+func cut(line string, width int) string {
+	if runes := []rune(line); width > 0 && len(runes) > width {
+		return string(runes[:width-1]) + "…"
+	}
+	return line
 }
 
 // rateText is how many operations per second a latency counts.

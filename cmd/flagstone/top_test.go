@@ -95,7 +95,7 @@ func TestTopFitsItsTerminal(t *testing.T) {
 		columns, tables int
 		name            string
 	}{
-		{pty.Winsize{Rows: 12, Cols: 80}, 8, 5, "nnn…"},
+		{pty.Winsize{Rows: 13, Cols: 80}, 8, 5, "nnn…"},
 		{pty.Winsize{Rows: 50, Cols: 300}, len(topColumns) + 1, 11, "demo/" + long},
 	} {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // for a command that hangs
@@ -124,6 +124,26 @@ func TestTopFitsItsTerminal(t *testing.T) {
 		head := slices.IndexFunc(lines, func(line string) bool { return strings.Contains(line, "UNITS/S") })
 		if head < 0 || len(strings.Fields(lines[head])) != c.columns || strings.Count(picture, "demo/") != c.tables || !strings.Contains(picture, c.name) {
 			t.Errorf("%d columns:\n%s", c.size.Cols, picture)
+		}
+	}
+}
+
+// TestAPoisonedStoreFitsItsTerminal prints a store with all the lines that one can have.
+func TestAPoisonedStoreFitsItsTerminal(t *testing.T) {
+	const lines, columns = 12, 50
+	now := flagstone.Metrics{Poisoned: true, MemoryBytes: 1 << 40, MemoryBudget: 1 << 40, CacheBytes: 1 << 40}
+	for n := range 20 {
+		now.Tables = append(now.Tables, flagstone.TableMetrics{Name: fmt.Sprint("demo/t", n), Files: []int{1, 2}})
+	}
+	var picture bytes.Buffer
+	writeStore(&picture, string(ots.HighPerformance), flagstone.Metrics{}, now, 1, lines-storeLines, columns)
+	got := strings.Split(picture.String(), "\n")
+	if len(got) > lines || !strings.Contains(picture.String(), "TAKES NO WRITES") || !strings.Contains(picture.String(), "and 16 more") {
+		t.Errorf("%d lines:\n%s", len(got), picture.String())
+	}
+	for _, line := range got {
+		if utf8.RuneCountInString(line) > columns {
+			t.Errorf("too long: %s", line)
 		}
 	}
 }

@@ -58,22 +58,24 @@ func TestPartsThatKilledUploadsHaveLeftAreSwept(t *testing.T) {
 	dir, env := filepath.Join(at, "store"), g.environment()
 	fill(t, env, dir)
 	create := []string{"backup", "create", "s3://" + bucketName + "/shop", "--dir", dir}
-	begin("shop/objects/begun", 0)
-	begin("shop/objects/going-on", 2)
+	object := func(n int) string { return fmt.Sprintf("shop/objects/00/%032d-%016d", n, n) }
+	begin(object(0), 0)
+	begin(object(1), 2)
+	begin("shop/photo", 1) // it and the next one are of other programs
 	begin("shopping", 1)
-	if out := run(t, env, create...); strings.Contains(out, "uploads") || len(left()) != 3 {
+	if out := run(t, env, create...); strings.Contains(out, "uploads") || len(left()) != 4 {
 		t.Errorf("a create beside others says %q, and leaves %q", out, left())
 	}
 	age("2")
-	if out := run(t, env, create...); !strings.Contains(out, "parts of 1 uploads") || !slices.Equal(left(), []string{"shop/objects/going-on", "shopping"}) {
+	if out := run(t, env, create...); !strings.Contains(out, "parts of 1 uploads") || !slices.Equal(left(), []string{object(1), "shop/photo", "shopping"}) {
 		t.Errorf("with an old upload, a create says %q, and leaves %q", out, left())
 	}
 	for n := range 1100 { // more than a page
-		begin(fmt.Sprintf("shop/objects/%04d", n), 0)
+		begin(object(2+n), 0)
 	}
 	age("")
-	begin("shop/objects/new", 1)
-	if out := run(t, env, "backup", "prune", "s3://"+bucketName+"/shop", "--keep", "1"); !strings.Contains(out, "parts of 1101 uploads") || !slices.Equal(left(), []string{"shop/objects/new", "shopping"}) {
+	begin(object(0), 1)
+	if out := run(t, env, "backup", "prune", "s3://"+bucketName+"/shop", "--keep", "1"); !strings.Contains(out, "parts of 1101 uploads") || !slices.Equal(left(), []string{object(0), "shop/photo", "shopping"}) {
 		t.Errorf("a prune says %q, and leaves %q", out, left())
 	}
 }

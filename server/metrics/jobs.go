@@ -13,11 +13,23 @@ type jobs struct {
 	failures                       *prometheus.CounterVec
 }
 
+// kinds are the jobs of a store that end, with their reasons; works are what failures name.
+var (
+	kinds = map[flagstone.EventKind][]string{
+		flagstone.EventFlush: {""}, flagstone.EventStall: {"memtables", "level 0"},
+		flagstone.EventCompaction: {"level 0", "size", "reads", "expired", "reclaim", "tombstones", "trim", "manual"},
+		flagstone.EventSplit:      {""}, flagstone.EventMerge: {""}, flagstone.EventLoad: {""}, flagstone.EventIngest: {""}, flagstone.EventDetach: {""},
+	}
+	works = []string{"flush", "compaction", "balancing partitions", "saving the clock", "remove obsolete file", "writing", "check"}
+)
+
+// newJobs returns the counters. Those of bad ends are there from the start: an increase over time does not see the first
+// of a counter that begins with 1.
 func newJobs() *jobs {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "flagstone_store_" + name, Help: help}, append([]string{"store", "kind"}, labels...))
 	}
-	return &jobs{
+	j := &jobs{
 		ended: counter("jobs_total", "Flushes, compactions, stalls of writers, splits and merges of partitions, loads and moves that ended, by reason and by how: done, cancelled, refused or failed.",
 			"reason", "end"),
 		seconds: counter("job_seconds_total", "Time that they took, side by side; of a split or merge the whole job, with the flushes and compactions that a merge needs.", "reason"),
@@ -27,6 +39,19 @@ func newJobs() *jobs {
 			Name: "flagstone_store_failures_total", Help: "Failures of background work and of writing, by the work.",
 		}, []string{"store", "work"}),
 	}
+	for _, store := range []ots.InstanceType{ots.HighPerformance, ots.Capacity} {
+		for kind, reasons := range kinds {
+			for _, reason := range reasons {
+				for _, end := range []string{"cancelled", "refused", "failed"} {
+					j.ended.WithLabelValues(string(store), string(kind), reason, end)
+				}
+			}
+		}
+		for _, work := range works {
+			j.failures.WithLabelValues(string(store), work)
+		}
+	}
+	return j
 }
 
 // Event counts what a store of a type has done. It is for instances.Options.OnEvent.

@@ -1,58 +1,75 @@
 package bucket
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
 	"github.com/minio/minio-go/v7"
 )
 
-// sweepPage is how many uploads or parts one request lists: S3's limit.
-const sweepPage = 1000
+const (
+	// sweepPage is how many uploads or parts one request lists: S3's limit.
+	sweepPage = 1000
+	// sweepPatience bounds one sweep. A request of it is sent again for firstPatience at most: the next sweep does the rest.
+	sweepPatience = 5 * time.Minute
+)
 
-// Sweep deletes the parts that killed processes have left below the prefix: uploads in parts that were begun, and got
-// their newest part, before a time of the server's clock. It returns how many uploads it deleted. One that goes on
-// meanwhile loses its parts, and its Put fails.
+// Sweep deletes the parts that killed processes have left: uploads in parts, of names below the prefix that are own, that
+// were begun, and got their newest part, before a time of the server's clock. It returns how many uploads it deleted. One
+// that goes on meanwhile loses its parts, and its Put fails. An upload that cannot be deleted ends no sweep.
 //
 // Pages go on behind a key. Of several uploads of one key, some may so be left to the next sweep; but servers do not go on
 // behind an upload that is no more, and versitygw behind none.
-func (r *Repository) Sweep(ctx context.Context, before time.Time) (swept int, err error) {
-	ctx, cancel := context.WithTimeout(ctx, r.listPatience)
+func (r *Repository) Sweep(ctx context.Context, before time.Time, own func(name string) bool) (swept int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, sweepPatience)
 	defer cancel()
+	hasty := *r
+	hasty.patience = min(r.patience, firstPatience)
 	var page minio.ListMultipartUploadsResult
+	failed, first := 0, error(nil)
 	for {
 		after := page.NextKeyMarker
-		err := r.retry(ctx, func() (err error) {
+		err := hasty.retry(ctx, func() (err error) {
 			page, err = r.core.ListMultipartUploads(ctx, r.bucket, r.prefix, after, "", "", sweepPage)
 			return r.explain(ctx, "", err)
 		})
 		if err != nil {
-			return swept, err
+			return swept, errors.Join(first, err)
 		}
 		for _, u := range page.Uploads {
-			done, err := r.sweepUpload(ctx, u, before)
+			done, err := hasty.sweepUpload(ctx, u, before, own)
+			if ctx.Err() != nil {
+				return swept, errors.Join(first, err)
+			}
 			if err != nil {
-				return swept, err
+				failed++
+				first = cmp.Or(first, err)
 			}
 			if done {
 				swept++
 			}
 		}
 		if !page.IsTruncated {
-			return swept, nil
+			break
+		}
+		if page.NextKeyMarker == "" || page.NextKeyMarker == after {
+			return swept, errors.Join(first, r.broken("", "the server lists uploads that go on, and not behind which key"))
 		}
 	}
+	if failed > 1 {
+		return swept, fmt.Errorf("%w; and %d more", first, failed-1)
+	}
+	return swept, first
 }
 
-// sweepUpload deletes an upload if it was begun, and got its newest part, before a time.
-func (r *Repository) sweepUpload(ctx context.Context, u minio.ObjectMultipartInfo, before time.Time) (done bool, err error) {
+// sweepUpload deletes an upload if its name is own, and it was begun, and got its newest part, before a time.
+func (r *Repository) sweepUpload(ctx context.Context, u minio.ObjectMultipartInfo, before time.Time, own func(name string) bool) (done bool, err error) {
 	name, ok := strings.CutPrefix(u.Key, r.prefix)
-	if !ok {
-		return false, r.broken("", "the server lists an upload of %q, which does not begin so", shorten(u.Key))
-	}
-	if !u.Initiated.Before(before) {
+	if !ok || !own(name) || !isBefore(u.Initiated, before) {
 		return false, nil
 	}
 	rests, err := r.rests(ctx, name, u.UploadID, before)
@@ -64,6 +81,9 @@ func (r *Repository) sweepUpload(ctx context.Context, u minio.ObjectMultipartInf
 	}
 	return rests && err == nil, err
 }
+
+// isBefore reports whether a time of the server is before another. One that the server does not tell is not.
+func isBefore(t, before time.Time) bool { return !t.IsZero() && t.Before(before) }
 
 // rests reports whether an upload got no part since a time.
 func (r *Repository) rests(ctx context.Context, name, id string, since time.Time) (bool, error) {
@@ -78,12 +98,15 @@ func (r *Repository) rests(ctx context.Context, name, id string, since time.Time
 			return false, err
 		}
 		for _, part := range page.ObjectParts {
-			if !part.LastModified.Before(since) {
+			if !isBefore(part.LastModified, since) {
 				return false, nil
 			}
 		}
 		if !page.IsTruncated {
 			return true, nil
+		}
+		if page.NextPartNumberMarker <= marker {
+			return false, r.broken(name, "the server lists parts that go on, and not behind which one")
 		}
 	}
 }
