@@ -5,6 +5,8 @@ package wal
 import (
 	"cmp"
 	"errors"
+	"io/fs"
+	"path/filepath"
 	"slices"
 
 	"github.com/flagstone-db/flagstone/internal/vfs"
@@ -135,19 +137,31 @@ func (w *Writer) Rotate() (uint64, error) {
 
 // Read calls fn for each record of the closed segment n, which has a successor, and compares the segment with what the
 // header of that one says of it. Another process may write the log meanwhile. Errors match ErrCorrupt or
-// fs.ErrNotExist, or are those of fn or the file system.
+// fs.ErrNotExist, also if the segment is given up while it is read, or are those of fn or the file system.
 func Read(opts Options, n uint64, fn func(Record) error) error {
 	opts, err := opts.withDefaults()
 	if err != nil {
 		return err
 	}
+	err = readClosed(&opts, n, fn)
+	if errors.Is(err, ErrCorrupt) {
+		// A file loses its name before it is written again, and segment n loses it before its successor does.
+		if _, gone := opts.FS.Stat(filepath.Join(opts.Dir, segmentName(n))); errors.Is(gone, fs.ErrNotExist) {
+			return gone
+		}
+	}
+	return err
+}
+
+// readClosed is Read, but says of a segment that is given up meanwhile that it is corrupt.
+func readClosed(opts *Options, n uint64, fn func(Record) error) error {
 	// A synced log is not in the page cache, and its writer must not find it there when it uses the file again.
-	r, err := openSegmentFor(&opts, n, vfs.OpenOptions{Sparing: true})
+	r, err := openSegmentFor(opts, n, vfs.OpenOptions{Sparing: true})
 	if err != nil {
 		return err
 	}
 	defer r.file.Close()
-	next, err := openSegmentFor(&opts, n+1, vfs.OpenOptions{Sparing: true})
+	next, err := openSegmentFor(opts, n+1, vfs.OpenOptions{Sparing: true})
 	if err != nil {
 		return err
 	}

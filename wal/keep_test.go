@@ -1,6 +1,7 @@
 package wal
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -181,5 +182,60 @@ func TestGivenUpSegmentsBecomeSparesWithinTheLimit(t *testing.T) {
 				t.Errorf("%d spares, %v", spares(), err)
 			}
 		}
+	}
+}
+
+// TestASegmentThatIsUsedAgainUnderItsReaderIsGone, and not damaged: another reader has given it up, and the writer has
+// written over it. A segment that is damaged, and still there, is corrupt.
+func TestASegmentThatIsUsedAgainUnderItsReaderIsGone(t *testing.T) {
+	sim := newSim()
+	opts := testOptions(sim)
+	opts.Keep, opts.SegmentSize = 1, 4*readChunk
+	w, _ := mustOpen(t, opts, 0, new(oracle))
+	defer mustClose(t, w)
+	position := uint64(0)
+	segment := func() {
+		t.Helper()
+		for range 3 {
+			position++
+			lsn, err := w.Append(1, position, bytes.Repeat([]byte{byte(position)}, readChunk))
+			if err = errors.Join(err, w.Sync(lsn)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		n, err := w.Rotate()
+		if err = errors.Join(err, w.Release(n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		segment()
+	}
+	read := 0
+	err := Read(opts, 1, func(Record) error {
+		if read++; read > 1 {
+			return nil
+		}
+		if err := w.Keep(2, 0); err != nil {
+			return err
+		}
+		for range 3 {
+			segment()
+		}
+		return nil
+	})
+	if !errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrCorrupt) || read == 3 {
+		t.Errorf("%d records were read of a segment that was written over: %v", read, err)
+	}
+	f, err := sim.OpenReadWrite(w.path(segmentName(3)), vfs.OpenOptions{})
+	if err == nil {
+		_, err = f.WriteAt(make([]byte, blockSize), readChunk)
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := Read(opts, 3, func(Record) error { return nil }); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("a damaged segment: %v", err)
 	}
 }
