@@ -75,7 +75,7 @@ func (w *Writer) room() int {
 func (w *Writer) SpareBytes() int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return int64(max(0, len(w.spares)-maxSpares)) * w.opts.SegmentSize
+	return int64(len(w.spares)) * w.opts.SegmentSize
 }
 
 // ClosedBytes returns what the closed segments from a number on take.

@@ -348,6 +348,7 @@ var noPanel = map[string]string{
 	"flagstone_store_job_input_bytes_total":         "compaction_read_bytes has what compactions take, flushed_bytes what flushes make",
 	"flagstone_store_kept_log_bytes":                "0 unless a log is kept; docs/operations.md says what to watch",
 	"flagstone_store_kept_log_limit_bytes":          "the same",
+	"flagstone_store_kept_log_lost_bytes_total":     "the same",
 	"flagstone_store_log_shipped_timestamp_seconds": "the same",
 	"flagstone_store_visible_sequence":              "a position, to be compared with those of replicas",
 	"flagstone_table_cells":                         "rows say as much",
