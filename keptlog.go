@@ -54,22 +54,29 @@ func (s *Store) KeepLog(ctx context.Context, limit int64) error {
 		case s.state().Kept.From == 0:
 			keep.From = s.log.NewestOnDisk()
 		}
-		return s.keep(keep)
+		return s.keep(keep, 0)
 	})
 }
 
-// keep changes what is kept. The log spares segments before the manifest says that they are kept.
-func (s *Store) keep(k *manifest.LogKeeping) error {
+// keep changes what is kept, and notes up to when it was shipped. The log spares segments before the manifest says that
+// they are kept.
+func (s *Store) keep(k *manifest.LogKeeping, micros int64) (err error) {
 	s.keeping.Lock()
 	defer s.keeping.Unlock()
-	if s.state().Kept.From == 0 && k.From > 0 {
-		if err := s.log.Keep(k.From, k.Limit); err != nil {
-			return err
+	if k != nil {
+		if s.state().Kept.From == 0 && k.From > 0 {
+			if err := s.log.Keep(k.From, k.Limit); err != nil {
+				return err
+			}
 		}
+		_, err = s.commitEdit(&manifest.Edit{Keep: k})
 	}
-	_, err := s.commitEdit(&manifest.Edit{Keep: k})
 	kept := s.state().Kept
-	return errors.Join(err, s.log.Keep(kept.From, kept.Limit))
+	err = errors.Join(err, s.log.Keep(kept.From, kept.Limit))
+	if err == nil {
+		s.shipped.Store(max(s.shipped.Load(), micros)) // of two that ship, one may be late
+	}
+	return err
 }
 
 // KeptLog closes the current segment of the log, unless it is empty, and returns what is kept. The error matches
@@ -114,20 +121,34 @@ func (s *Store) LogShipped(ctx context.Context, k KeptLog) error {
 	if k.StoreID != state.StoreID || s.log == nil || k.Until > s.log.NewestOnDisk() {
 		return fmt.Errorf("%w: no log of the store in %s was shipped", ErrInvalid, s.dir)
 	}
+	keep := &manifest.LogKeeping{From: k.Until, Noted: k.Changes}
 	if k.Until <= state.Kept.From && k.Changes == state.Kept.Changes && len(state.Kept.Notes) == 0 {
-		s.shipped.Store(k.Micros) // of an idle store
-		return nil
+		keep = nil // an idle store commits nothing, and its log gives back spares
 	}
-	return s.work(func() error {
-		err := s.keep(&manifest.LogKeeping{From: k.Until, Noted: k.Changes})
-		if err == nil && k.Micros > 0 {
-			s.shipped.Store(k.Micros)
-		}
-		return err
-	})
+	return s.work(func() error { return s.keep(keep, k.Micros) })
 }
 
-// overLimit returns the first segment that is still kept if the log has outgrown what may be kept, else nil.
+// commitSegment notes in the manifest that a segment has begun, and gives up others that are beyond the limit.
+func (s *Store) commitSegment(segment uint64) error {
+	s.keeping.Lock()
+	defer s.keeping.Unlock()
+	first, keep := s.state().Kept.From, s.overLimit()
+	state, err := s.commitEdit(&manifest.Edit{NewestLog: manifest.LogEnd{Segment: segment}, Keep: keep})
+	if err != nil || keep == nil {
+		return err
+	}
+	lost := s.log.ClosedBytes(first) - s.log.ClosedBytes(state.Kept.From)
+	s.lost.Add(lost)
+	s.opts.Logger.Error("segments of the log are given up that were not shipped: restores to moments after them need another backup",
+		"first", first, "next", state.Kept.From, "bytes", lost, "limit", state.Kept.Limit)
+	if err := s.log.Keep(state.Kept.From, state.Kept.Limit); err != nil { // its files go at the next Open
+		s.opts.Logger.Warn("cannot remove segments of the log that were given up", "error", err)
+	}
+	return nil
+}
+
+// overLimit returns the first segment that is still kept if the log has outgrown what may be kept, else nil. Callers hold
+// keeping.
 func (s *Store) overLimit() *manifest.LogKeeping {
 	kept := s.state().Kept
 	if kept.From == 0 || s.log == nil {
@@ -137,8 +158,6 @@ func (s *Store) overLimit() *manifest.LogKeeping {
 	if from <= kept.From {
 		return nil
 	}
-	s.opts.Logger.Error("segments of the log are given up that were not shipped: restores to moments after them need another backup",
-		"first", kept.From, "next", from, "limit", kept.Limit)
 	return &manifest.LogKeeping{From: from}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"path/filepath"
@@ -365,12 +366,16 @@ func TestAKeptLogStaysWithinItsLimit(t *testing.T) {
 		k.ok(err)
 		return kept
 	}
+	first := k.store.state().Kept.From
 	kept := fill()
 	if n := kept.Until - kept.From; kept.From == 1 || n < 4 || n > 6 {
 		t.Errorf("segments %d to %d are kept, of 16 KiB each", kept.From, kept.Until)
 	}
 	if m := k.store.Metrics(); m.KeptLogBytes != int64(kept.Until-kept.From)*16<<10 || m.KeptLogLimit != 64<<10 || m.LogShippedMicros != 0 {
 		t.Errorf("segments %d to %d are kept; the metrics say %d bytes of %d, shipped up to %d", kept.From, kept.Until, m.KeptLogBytes, m.KeptLogLimit, m.LogShippedMicros)
+	}
+	if lost := k.store.Metrics().KeptLogLostBytes; lost != int64(kept.From-first)*16<<10 {
+		t.Errorf("segments %d to %d were given up; the metrics say %d bytes", first, kept.From, lost)
 	}
 	k.reopen()
 	if again, err := k.store.KeptLog(ctx()); err != nil || again.From != kept.From {
@@ -391,8 +396,12 @@ func TestAKeptLogStaysWithinItsLimit(t *testing.T) {
 			t.Errorf("all was shipped: %d bytes, up to %d, want %d", m.KeptLogBytes, m.LogShippedMicros, last.Micros)
 		}
 		k.clock.Advance(time.Second)
+		late := last
 		last, err = k.store.KeptLog(ctx())
 		k.ok(err)
+		k.ok(k.store.LogShipped(ctx(), last))
+		late.Micros = 0 // a part but the last one, of another that ships
+		k.ok(k.store.LogShipped(ctx(), late))
 	}
 	k.ok(k.store.KeepLog(ctx(), 0))
 	if m := k.store.Metrics(); m.KeptLogBytes != 0 || m.KeptLogLimit != 0 || m.LogShippedMicros != 0 {
@@ -405,6 +414,55 @@ func TestAKeptLogStaysWithinItsLimit(t *testing.T) {
 	if again := fill(); again.From < kept.Until || again.Changes != kept.Changes+1 {
 		t.Errorf("kept anew: %d from segment %d on, after %d up to %d", again.Changes, again.From, kept.Changes, kept.Until)
 	}
+}
+
+// TestTheEndOfKeepingMeetsTheLimit: the log is not kept any more if the keeping is ended while segments are given up.
+func TestTheEndOfKeepingMeetsTheLimit(t *testing.T) {
+	k := newKeeper(t)
+	k.ok(k.store.Close())
+	ending := &keepingEnds{k: k, done: make(chan error, 1)}
+	k.opts.Logger = slog.New(ending)
+	k.open()
+	k.ok(k.store.KeepLog(ctx(), 64<<10))
+	table := k.table("t", TableOptions{MaxVersions: 1})
+	fill := func() {
+		for n := range 400 {
+			put(t, table, "p", n, "c", Now, strings.Repeat("x", 300))
+		}
+		k.ok(k.store.Flush(ctx()))
+		k.exec.RunAll()
+	}
+	fill()
+	k.ok(<-ending.done)
+	fill()
+	if oldest, newest := k.store.log.Oldest(), k.store.log.NewestOnDisk(); newest-oldest > 1 {
+		t.Errorf("segments %d to %d are there though the log is not kept", oldest, newest)
+	}
+}
+
+// keepingEnds is a log handler that ends the keeping when segments are given up: at once if nothing prevents that.
+type keepingEnds struct {
+	k    *keeper
+	once sync.Once
+	done chan error
+}
+
+func (h *keepingEnds) Enabled(context.Context, slog.Level) bool { return true }
+func (h *keepingEnds) WithAttrs([]slog.Attr) slog.Handler       { return h }
+func (h *keepingEnds) WithGroup(string) slog.Handler            { return h }
+func (h *keepingEnds) Handle(_ context.Context, r slog.Record) error {
+	if strings.Contains(r.Message, "are given up") {
+		h.once.Do(func() {
+			end := func() { h.done <- h.k.store.KeepLog(ctx(), 0) }
+			if !h.k.store.keeping.TryLock() {
+				go end()
+				return
+			}
+			h.k.store.keeping.Unlock()
+			end()
+		})
+	}
+	return nil
 }
 
 // TestABulkLoadIsNoted: nothing but its files can repeat it.

@@ -17,10 +17,12 @@ type Metrics struct {
 	// LogWaiting is how long writes or syncs of the log have been in progress without one of them
 	// returning. A large value means a device that hangs.
 	LogWaiting time.Duration
-	// KeptLogBytes is what the closed segments take that are kept for LogShipped, of KeptLogLimit at most; both are 0 if
-	// the log is not kept. Every commit up to LogShippedMicros, since the epoch, was given to LogShipped; it is 0 if there
-	// was no call since the store was opened.
-	KeptLogBytes, KeptLogLimit, LogShippedMicros int64
+	// KeptLogBytes is what the closed segments take that are kept for LogShipped, and the files of such that are used again
+	// instead of new ones, of KeptLogLimit at most; both are 0 if the log is not kept. Every commit up to LogShippedMicros,
+	// since the epoch, was given to LogShipped or lost; it is 0 if there was no call since the store was opened.
+	// KeptLogLostBytes is what was given up since then beyond the limit, before it was given to LogShipped: moments behind
+	// it need another backup.
+	KeptLogBytes, KeptLogLimit, LogShippedMicros, KeptLogLostBytes int64
 
 	OpenSnapshots int
 	CacheHits     uint64
@@ -100,8 +102,9 @@ func (s *Store) Metrics() Metrics {
 		m.LogBytes = int64(s.log.Bytes())
 	}
 	if kept := s.state().Kept; s.log != nil && kept.From > 0 {
-		m.KeptLogBytes, m.KeptLogLimit, m.LogShippedMicros = s.log.ClosedBytes(kept.From), kept.Limit, s.shipped.Load()
+		m.KeptLogBytes, m.KeptLogLimit, m.LogShippedMicros = s.log.ClosedBytes(kept.From)+s.log.SpareBytes(), kept.Limit, s.shipped.Load()
 	}
+	m.KeptLogLostBytes = s.lost.Load()
 	work := &s.env.Work
 	m.FlushedBytes, m.CompactedIn, m.CompactedOut = work.Flushed.Load(), work.CompactedIn.Load(), work.CompactedOut.Load()
 	m.MovedBytes, m.DroppedBytes, m.LoadedBytes = work.Moved.Load(), work.Dropped.Load(), work.Loaded.Load()

@@ -116,13 +116,7 @@ func (s *Store) carryOver(opts *wal.Options, known uint64) error {
 
 // logBegun names a segment in the manifest, before anything in it is acknowledged.
 func (s *Store) logBegun(segment uint64) error {
-	keep := s.overLimit()
-	state, err := s.commitEdit(&manifest.Edit{NewestLog: manifest.LogEnd{Segment: segment}, Keep: keep})
-	if err == nil && keep != nil {
-		if err := s.log.Keep(state.Kept.From, state.Kept.Limit); err != nil { // its files go at the next Open
-			s.opts.Logger.Warn("cannot remove segments of the log that were given up", "error", err)
-		}
-	}
+	err := s.commitSegment(segment)
 	if err == nil {
 		s.events.Note(event.Event{Kind: event.LogSegment, Segment: segment})
 	}

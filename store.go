@@ -87,6 +87,7 @@ type Store struct {
 	// keeping is held while the manifest and the log agree on what is kept.
 	keeping sync.Mutex
 	shipped atomic.Int64 // see Metrics.LogShippedMicros
+	lost    atomic.Int64 // see Metrics.KeptLogLostBytes
 
 	tables tables
 

@@ -342,8 +342,8 @@ func (p *pruner) pruneLogs(ctx context.Context) error {
 	for store, parts := range all {
 		oldest, has := p.oldest[store]
 		newest := slices.MaxFunc(parts, func(p, q logPart) int { return cmp.Compare(p.micros, q.micros) }).micros
-		if err == nil && !has && newest == 0 {
-			newest, err = p.recordTime(ctx, &parts[len(parts)-1])
+		for i := len(parts); err == nil && !has && newest == 0 && i > 0; i-- { // the last ones may have no records, or be damaged
+			newest, err = p.recordTime(ctx, &parts[i-1])
 		}
 		for _, part := range parts {
 			needed := part.until >= oldest // one that ends there may have the only note of a change behind the backup

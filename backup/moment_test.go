@@ -395,7 +395,8 @@ func TestANewerBackupThatCannotBeReadBlocksNoMoment(t *testing.T) {
 }
 
 // TestPruneKeepsTheLogThatMayBeNeeded: parts of a Ship that runs have no time but that of their records, and a part that
-// ends where the oldest backup begins may have a note that the backup needs.
+// ends where the oldest backup begins may have a note that the backup needs. A last part that has no records, or is
+// damaged, does not keep those before it.
 func TestPruneKeepsTheLogThatMayBeNeeded(t *testing.T) {
 	r := newLogged(t, 1, nil)
 	name := r.backUp()
@@ -427,7 +428,9 @@ func TestPruneKeepsTheLogThatMayBeNeeded(t *testing.T) {
 	kept := []string{put(storeName(o.store), o.segment-1, o.segment, 1), put(storeName(o.store), o.segment, o.segment, 1), put(other, 1, 65, 0), put(other, 65, 129, 0),
 		putRecords(storeName([16]byte{7}), 1, 2, 0, dead), putRecords(storeName([16]byte{7}), 2, 3, 0, alive)}
 	gone := []string{put(storeName(o.store), 0, o.segment-1, 1), put(storeName([16]byte{8}), 1, 2, 0), put(storeName([16]byte{8}), 2, 3, dead),
-		putRecords(storeName([16]byte{6}), 1, 2, 0, dead, alive), putRecords(storeName([16]byte{6}), 2, 3, 0, dead, alive)}
+		putRecords(storeName([16]byte{6}), 1, 2, 0, dead, alive), putRecords(storeName([16]byte{6}), 2, 3, 0, dead, alive),
+		putRecords(storeName([16]byte{5}), 1, 2, 0, dead), put(storeName([16]byte{5}), 2, 3, 0), put(storeName([16]byte{5}), 3, 4, 0)}
+	r.ok(r.repo().Put(r.ctx, gone[len(gone)-1], func(io.Writer) error { return nil })) // damaged
 	r.prune(r.archive(), 1)
 	for i, name := range append(kept, gone...) {
 		if there, err := exists(r.ctx, r.repo(), name); err != nil || there != (i < len(kept)) {

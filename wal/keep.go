@@ -5,6 +5,9 @@ package wal
 import (
 	"cmp"
 	"errors"
+	"io/fs"
+	"math"
+	"path/filepath"
 	"slices"
 
 	"github.com/flagstone-db/flagstone/internal/vfs"
@@ -39,10 +42,14 @@ func (w *Writer) adoptSegments(from RecoverResult) error {
 }
 
 // Keep makes Release spare the segments from a number on, and gives up those below it that are released; 0 keeps none.
-// Their files become spares while all spares and closed segments take at most limit bytes together.
+// Their files become spares while all spares and closed segments take at most limit bytes together, and as many as the
+// reader's rounds need.
 func (w *Writer) Keep(from uint64, limit int64) error {
 	w.mu.Lock()
-	w.keep, w.keepBytes = cmp.Or(from, ^uint64(0)), limit
+	if w.keep == math.MaxUint64 {
+		w.round, w.roundFrom = 0, w.cur.number
+	}
+	w.keep, w.keepBytes = cmp.Or(from, uint64(math.MaxUint64)), limit
 	released := w.released
 	w.mu.Unlock()
 	err := w.Release(released)
@@ -57,11 +64,18 @@ func (w *Writer) Keep(from uint64, limit int64) error {
 	return err
 }
 
-// room returns how many files may be spare. A reader that falls behind, and then gives up many segments at once, does so
-// again: without their files the next ones would have to be filled with zeros. Callers hold mu.
+// room returns how many files may be spare. A reader gives up many segments at once, those of one of its rounds, and does
+// so again: without their files the next ones would have to be filled with zeros. Callers hold mu.
 func (w *Writer) room() int {
 	left := w.keepBytes - w.closedFrom(0)
-	return max(maxSpares, int(left/w.opts.SegmentSize))
+	return max(maxSpares, min(maxSpares+w.round, int(left/w.opts.SegmentSize)))
+}
+
+// SpareBytes returns what the spares take, but for those that a log which is not kept has, too.
+func (w *Writer) SpareBytes() int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return int64(max(0, len(w.spares)-maxSpares)) * w.opts.SegmentSize
 }
 
 // ClosedBytes returns what the closed segments from a number on take.
@@ -130,24 +144,39 @@ func (w *Writer) Rotate() (uint64, error) {
 			return 0, err
 		}
 	}
+	// A reader begins a round. What large rounds needed goes by halves, since two readers may take turns.
+	w.round = max(int(next)-int(w.roundFrom), w.round/2)
+	w.roundFrom = max(w.roundFrom, next)
 	return next, nil
 }
 
 // Read calls fn for each record of the closed segment n, which has a successor, and compares the segment with what the
 // header of that one says of it. Another process may write the log meanwhile. Errors match ErrCorrupt or
-// fs.ErrNotExist, or are those of fn or the file system.
+// fs.ErrNotExist, also if the segment is given up while it is read, or are those of fn or the file system.
 func Read(opts Options, n uint64, fn func(Record) error) error {
 	opts, err := opts.withDefaults()
 	if err != nil {
 		return err
 	}
+	err = readClosed(&opts, n, fn)
+	if errors.Is(err, ErrCorrupt) {
+		// A file loses its name before it is written again, and segment n loses it before its successor does.
+		if _, gone := opts.FS.Stat(filepath.Join(opts.Dir, segmentName(n))); errors.Is(gone, fs.ErrNotExist) {
+			return gone
+		}
+	}
+	return err
+}
+
+// readClosed is Read, but says of a segment that is given up meanwhile that it is corrupt.
+func readClosed(opts *Options, n uint64, fn func(Record) error) error {
 	// A synced log is not in the page cache, and its writer must not find it there when it uses the file again.
-	r, err := openSegmentFor(&opts, n, vfs.OpenOptions{Sparing: true})
+	r, err := openSegmentFor(opts, n, vfs.OpenOptions{Sparing: true})
 	if err != nil {
 		return err
 	}
 	defer r.file.Close()
-	next, err := openSegmentFor(&opts, n+1, vfs.OpenOptions{Sparing: true})
+	next, err := openSegmentFor(opts, n+1, vfs.OpenOptions{Sparing: true})
 	if err != nil {
 		return err
 	}

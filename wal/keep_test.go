@@ -1,6 +1,7 @@
 package wal
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -128,58 +129,113 @@ func TestRotateEndsASegmentAmongWriters(t *testing.T) {
 	mustClose(t, w)
 }
 
-// TestGivenUpSegmentsBecomeSparesWithinTheLimit: a reader that gives up many segments at once leaves the files of the
-// next ones, until the log is not kept any more.
-func TestGivenUpSegmentsBecomeSparesWithinTheLimit(t *testing.T) {
+// TestGivenUpSegmentsBecomeSparesForTheNextRound: a reader that gives up many segments at once leaves the files of the
+// next ones, within the limit. They go when rounds become smaller, and when the log is not kept any more. Files that have
+// grown for a large record are no spares.
+func TestGivenUpSegmentsBecomeSparesForTheNextRound(t *testing.T) {
 	sim := newSim()
 	opts := testOptions(sim)
-	opts.Keep = 1
+	opts.SegmentSize *= 2
 	w, _ := mustOpen(t, opts, 0, new(oracle))
 	defer mustClose(t, w)
-	position, spares := uint64(0), func() int {
-		found, err := list(sim, opts.Dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return len(found.spares)
-	}
-	fill := func(segments int) {
+	position, current, size := uint64(0), uint64(0), opts.SegmentSize
+	round := func(segments int, record int64) {
 		t.Helper()
 		for range segments {
 			position++
-			lsn, err := w.Append(1, position, make([]byte, opts.SegmentSize/2))
+			lsn, err := w.Append(1, position, make([]byte, record))
 			if err = errors.Join(err, w.Sync(lsn)); err != nil {
 				t.Fatal(err)
 			}
-			n, err := w.Rotate()
-			if err = errors.Join(err, w.Release(n)); err != nil {
+		}
+		n, err := w.Rotate()
+		if err = errors.Join(err, w.Release(n)); err != nil {
+			t.Fatal(err)
+		}
+		current = n
+	}
+	round(20, size/2) // before the log is kept
+	if err := w.Keep(current, 9*size); err != nil {
+		t.Fatal(err)
+	}
+	for i, step := range []struct {
+		segments int // of the round
+		record   int64
+		left     uint64 // closed segments that the reader does not give up
+		limit    int64
+		want     int
+	}{
+		{6, size / 2, 4, 9 * size, 2},
+		{0, 0, 0, 9 * size, 5}, // of 6
+		{0, 0, 0, 9 * size, 3},
+		{0, 0, 0, 9 * size, maxSpares},
+		{8, size / 2, 0, 5 * size, 5},
+		{3, size / 2, 0, 9 * size, 5},
+		{5, size, 0, 9 * size, 0},
+		{4, size / 2, 0, 9 * size, 4},
+	} {
+		round(step.segments, step.record)
+		err := w.Keep(current-step.left, step.limit)
+		if got := len(spareFiles(t, sim)); got != step.want || w.SpareBytes() != int64(max(got-maxSpares, 0))*size || err != nil {
+			t.Errorf("step %d: %d spares, %d bytes, want %d: %v", i, got, w.SpareBytes(), step.want, err)
+		}
+	}
+	if err := w.Keep(0, 0); err != nil || len(spareFiles(t, sim)) != maxSpares || w.SpareBytes() != 0 {
+		t.Errorf("nothing is kept: spares %v, %v", spareFiles(t, sim), err)
+	}
+}
+
+// TestASegmentThatIsUsedAgainUnderItsReaderIsGone, and not damaged: another reader has given it up, and the writer has
+// written over it. A segment that is damaged, and still there, is corrupt.
+func TestASegmentThatIsUsedAgainUnderItsReaderIsGone(t *testing.T) {
+	sim := newSim()
+	opts := testOptions(sim)
+	opts.Keep, opts.SegmentSize = 1, 4*readChunk
+	w, _ := mustOpen(t, opts, 0, new(oracle))
+	defer mustClose(t, w)
+	position := uint64(0)
+	segment := func() {
+		t.Helper()
+		for range 3 {
+			position++
+			lsn, err := w.Append(1, position, bytes.Repeat([]byte{byte(position)}, readChunk))
+			if err = errors.Join(err, w.Sync(lsn)); err != nil {
 				t.Fatal(err)
 			}
 		}
+		n, err := w.Rotate()
+		if err = errors.Join(err, w.Release(n)); err != nil {
+			t.Fatal(err)
+		}
 	}
-	fill(8)
-	limit := 6 * opts.SegmentSize
-	for i, step := range []struct {
-		from  uint64
-		limit int64
-		want  int
-	}{
-		{5, limit, 2}, // four segments stay closed
-		{9, limit, 6},
-		{9, 3 * opts.SegmentSize, 3},
-		{0, 0, maxSpares},
-	} {
-		if err := w.Keep(step.from, step.limit); err != nil || spares() != step.want {
-			t.Errorf("step %d: %d spares, want %d, %v", i, spares(), step.want, err)
+	for range 2 {
+		segment()
+	}
+	read := 0
+	err := Read(opts, 1, func(Record) error {
+		if read++; read > 1 {
+			return nil
 		}
-		if i == 1 {
-			fill(3)
-			if got := spares(); got != 3 {
-				t.Errorf("%d spares are left of 6 after 3 segments", got)
-			}
-			if err := w.Keep(12, limit); err != nil || spares() != 6 {
-				t.Errorf("%d spares, %v", spares(), err)
-			}
+		if err := w.Keep(2, 0); err != nil {
+			return err
 		}
+		for range 3 {
+			segment()
+		}
+		return nil
+	})
+	if !errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrCorrupt) || read == 3 {
+		t.Errorf("%d records were read of a segment that was written over: %v", read, err)
+	}
+	f, err := sim.OpenReadWrite(w.path(segmentName(3)), vfs.OpenOptions{})
+	if err == nil {
+		_, err = f.WriteAt(make([]byte, blockSize), readChunk)
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := Read(opts, 3, func(Record) error { return nil }); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("a damaged segment: %v", err)
 	}
 }

@@ -86,10 +86,10 @@ func inspect(opts *Options, name string) (number uint64, ok bool, err error) {
 	return r.header.Number, opts.spareSize(r.size) && !errors.Is(r.unfit, errNewerFormat), r.file.Close()
 }
 
-// spareSize reports whether a file of this size may serve as a segment: it must not be smaller
-// than one, nor have grown far beyond.
+// spareSize reports whether a file of this size may serve as a segment. One that has grown for a
+// large record may not: spares are counted, not measured.
 func (o *Options) spareSize(size int64) bool {
-	return size >= o.SegmentSize && size <= 2*o.SegmentSize
+	return size == o.SegmentSize
 }
 
 // segmentFile is a file that is a segment, or is about to become one.

@@ -76,6 +76,8 @@ type Writer struct {
 	released  uint64          // the segments below are not needed by the owner
 	keep      uint64          // see Keep
 	keepBytes int64           // see Keep
+	round     int             // segments between two calls of Rotate, see room
+	roundFrom uint64          // the segment that the last Rotate returned
 	ending    uint64          // the segment that Rotate ends, which takes no more records
 	spares    []string        // file names
 	lastSpare atomic.Uint64   // number
@@ -100,7 +102,7 @@ func NewWriter(opts Options, from RecoverResult) (*Writer, error) {
 	if from.positions == nil {
 		return nil, errors.New("wal: NewWriter needs the result of Recover")
 	}
-	w := &Writer{opts: opts, positions: maps.Clone(from.positions), released: max(from.minSegment, 1), keep: cmp.Or(opts.Keep, math.MaxUint64)}
+	w := &Writer{opts: opts, positions: maps.Clone(from.positions), released: max(from.minSegment, 1), keep: cmp.Or(opts.Keep, math.MaxUint64), roundFrom: from.NextSegment}
 	w.device.elapsed = opts.Elapsed
 	w.changed.L = &w.mu
 	if err := vfs.MakeDir(opts.FS, filepath.Dir(opts.Dir), opts.Dir); err != nil {

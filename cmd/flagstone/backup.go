@@ -564,7 +564,7 @@ func countRows(ctx context.Context, c *output, dir string) error {
 		err = got.print(c)
 	}
 	if err == nil {
-		fmt.Fprintln(c.out, "compared with nothing: a digest is of a backup, and not of a moment")
+		fmt.Fprintln(c.out, "compared with nothing: a digest is of a backup, and not of a moment; rows that have expired since are not counted")
 	}
 	return err
 }
