@@ -191,8 +191,8 @@ func TestAnObjectOfAnotherFileIsRefused(t *testing.T) {
 
 func TestASourceThatIsNotWholeIsRefused(t *testing.T) {
 	for what, harm := range map[string]func(r *rig, dir string, files []string){
-		"a flipped byte": func(r *rig, dir string, files []string) { r.ok(r.fs.FlipByte(files[0], 500, 1)) },
-		"a short file":   func(r *rig, dir string, files []string) { r.ok(r.fs.Cut(files[0], 500)) },
+		"a flipped byte": func(r *rig, dir string, files []string) { r.ok(r.fs.FlipByte(files[0], 100, 1)) },
+		"a short file":   func(r *rig, dir string, files []string) { r.ok(r.fs.Cut(files[0], 100)) },
 		"a missing file": func(r *rig, dir string, files []string) { r.ok(r.fs.Remove(files[0])) },
 		"no CURRENT":     func(r *rig, dir string, files []string) { r.ok(r.fs.Remove(dir + "/CURRENT")) },
 	} {
