@@ -402,6 +402,9 @@ func TestAKeptLogStaysWithinItsLimit(t *testing.T) {
 		k.ok(k.store.LogShipped(ctx(), last))
 		late.Micros = 0 // a part but the last one, of another that ships
 		k.ok(k.store.LogShipped(ctx(), late))
+		if m := k.store.Metrics(); m.LogShippedMicros != last.Micros {
+			t.Errorf("another ships late, and the log is shipped up to %d, want %d", m.LogShippedMicros, last.Micros)
+		}
 	}
 	k.ok(k.store.KeepLog(ctx(), 0))
 	if m := k.store.Metrics(); m.KeptLogBytes != 0 || m.KeptLogLimit != 0 || m.LogShippedMicros != 0 {

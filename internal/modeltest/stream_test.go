@@ -13,7 +13,6 @@ import (
 	"strings"
 
 	"github.com/flagstone-db/flagstone"
-	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/row"
 )
 
@@ -232,9 +231,6 @@ func (m *machine) trimmed(t *mtable, st *flagstone.Stream) {
 			t.name, s.position.AsOf, s.position.AsOf/1000+1000*s.retention, s.latest)
 	}
 	pos, err := st.Oldest(m.ctx, s.position.Shard)
-	if errors.Is(err, vfs.ErrCrashed) {
-		return // the power is cut within an operation; the position is asked for again
-	}
 	if err != nil {
 		m.fail("the oldest record of the stream of %s: %v", t.name, err)
 	}
