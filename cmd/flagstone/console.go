@@ -36,6 +36,15 @@ func (k *consoleCommand) Run(ctx context.Context, c *output) error {
 	return nil
 }
 
+// endpoint is the address at which a server serves the store. The error matches admin.ErrNoServer if there is none.
+func (a *at) endpoint(ctx context.Context) (string, error) {
+	server, err := admin.Connect(ctx, a.Dir)
+	if err != nil {
+		return "", err
+	}
+	return server.Endpoint(), server.Close()
+}
+
 // server connects to the server that has the store open.
 func (a *at) server(ctx context.Context) (*admin.Client, error) {
 	client, err := admin.Connect(ctx, a.Dir)

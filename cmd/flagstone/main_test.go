@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -244,6 +246,14 @@ func TestARefusedInstanceLeavesNothingBehind(t *testing.T) {
 	}
 	if _, err := os.Stat(dir); !os.IsNotExist(err) {
 		t.Errorf("a store was made for a name that cannot be: %v", err)
+	}
+}
+
+func TestProgramsOfThisMachineReachAServerThatListensOnAllAddresses(t *testing.T) {
+	for addr, want := range map[string]string{"0.0.0.0:80": "http://127.0.0.1:80", "[::]:80": "http://127.0.0.1:80", "[::1]:80": "http://[::1]:80", "10.0.0.1:80": "http://10.0.0.1:80"} {
+		if got := localURL(net.TCPAddrFromAddrPort(netip.MustParseAddrPort(addr))); got != want {
+			t.Errorf("%s: %s, want %s", addr, got, want)
+		}
 	}
 }
 

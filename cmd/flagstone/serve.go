@@ -123,7 +123,7 @@ func (s *serveCommand) Run(ctx context.Context, c *output) (err error) {
 	if err != nil {
 		return err
 	}
-	door, err := admin.Open(s.Dir, home, observer.feed)
+	door, err := admin.Open(s.Dir, home, observer.feed, localURL(listener.Addr()))
 	if err != nil {
 		return err
 	}
@@ -268,6 +268,14 @@ func within(f func(context.Context) error) error {
 	limited, cancel := context.WithTimeout(context.Background(), shutdownLimit)
 	defer cancel()
 	return f(limited)
+}
+
+// localURL is the address of the server for programs of this machine.
+func localURL(addr net.Addr) string {
+	if tcp, ok := addr.(*net.TCPAddr); ok && tcp.IP.IsUnspecified() {
+		return fmt.Sprintf("http://127.0.0.1:%d", tcp.Port) // a listener on [::] takes IPv4 too
+	}
+	return "http://" + addr.String()
 }
 
 // announce prints the line that says the server is ready, the only one on standard output. If

@@ -18,6 +18,7 @@ import (
 	"github.com/flagstone-db/flagstone/cmd/flagstone/statefile"
 	"github.com/flagstone-db/flagstone/consumer"
 	"github.com/flagstone-db/flagstone/instances"
+	"github.com/flagstone-db/flagstone/instances/admin"
 )
 
 type streamCommand struct {
@@ -36,7 +37,19 @@ func (streamCommand) Help() string {
 // atEndpoint names an instance at an endpoint.
 type atEndpoint struct {
 	inInstance
-	Endpoint string `default:"http://127.0.0.1:8087" env:"FLAGSTONE_ENDPOINT" placeholder:"URL" help:"The Table Store endpoint; ${default} if not given. The access key is in FLAGSTONE_ACCESS_KEY_ID and FLAGSTONE_ACCESS_KEY_SECRET, or in --dir."`
+	Endpoint string `env:"FLAGSTONE_ENDPOINT" placeholder:"URL" help:"The Table Store endpoint, such as http://127.0.0.1:8087. If not given, that of the server that has --dir open. The access key is in FLAGSTONE_ACCESS_KEY_ID and FLAGSTONE_ACCESS_KEY_SECRET, or in --dir."`
+}
+
+// locate finds the endpoint if none is named.
+func (a *atEndpoint) locate(ctx context.Context) (err error) {
+	if a.Endpoint != "" {
+		return nil
+	}
+	a.Endpoint, err = a.endpoint(ctx)
+	if errors.Is(err, admin.ErrNoServer) {
+		return fmt.Errorf("%w for the store in %s; name it with --dir, or another with --endpoint", admin.ErrNoServer, a.Dir)
+	}
+	return err
 }
 
 type streamListCommand struct {
@@ -57,6 +70,9 @@ type streamLine struct {
 
 // Run prints the streams.
 func (l *streamListCommand) Run(ctx context.Context, c *output) error {
+	if err := l.locate(ctx); err != nil {
+		return err
+	}
 	client, err := endpointClient(l.Endpoint, l.Instance, usualKeys(l.Dir), 1, requestPatience)
 	if err != nil {
 		return err
@@ -150,6 +166,9 @@ type tailState struct {
 func (s *streamTailCommand) Run(ctx context.Context, c *output) error {
 	if s.Since != nil && *s.Since <= 0 {
 		return misuse("--since is %s; give a time above 0", *s.Since)
+	}
+	if err := s.locate(ctx); err != nil {
+		return err
 	}
 	client, err := endpointClient(s.Endpoint, s.Instance, usualKeys(s.Dir), 1, requestPatience)
 	if err != nil {

@@ -15,14 +15,13 @@ import (
 	"github.com/mattn/go-shellwords"
 )
 
-// served starts a server, which the commands of the test find by the environment.
+// served starts a server, which the commands of the test find by its folder.
 func served(t *testing.T) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "store")
-	url, stop := serving(t, "--dir", dir, "--sync", "none")
+	_, stop := serving(t, "--dir", dir, "--sync", "none")
 	t.Cleanup(func() { stop() })
 	t.Setenv("FLAGSTONE_DIR", dir)
-	t.Setenv("FLAGSTONE_ENDPOINT", url)
 }
 
 // interrupted is written to by a command that is interrupted then.
@@ -187,6 +186,11 @@ func TestAnswersThatAreNoneAreRefused(t *testing.T) {
 	redirects := httptest.NewServer(http.RedirectHandler(empty.URL, http.StatusTemporaryRedirect))
 	defer redirects.Close()
 	refused(t, "307", "tunnel", "list", "--endpoint", redirects.URL)
+	for _, list := range []string{"stream", "tunnel"} {
+		refused(t, "another with --endpoint", list, "list", "--dir", t.TempDir())
+	}
+	t.Setenv("FLAGSTONE_ENDPOINT", redirects.URL)
+	refused(t, "307", "tunnel", "list")
 	refused(t, "empty id", "tunnel", "create", "t", "copy", "--endpoint", empty.URL)
 	refused(t, "not set", "tunnel", "describe", "t", "copy", "--endpoint", empty.URL)
 	empty.Close()

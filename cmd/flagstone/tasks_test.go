@@ -33,7 +33,7 @@ var tasks = []task{
 	{"count rows", []step{{"count orders", "2"}}},
 	{"a filter in a scan", []step{{"scan orders --where total~>~4", "carl"}}},
 	{"import and export rows", []step{{"export orders STORE/../orders.jsonl --endpoint URL", "exported 2 rows"}, {"import orders STORE/../orders.jsonl --endpoint URL", "imported 2 rows"}}},
-	{"changes of a table", []step{{"table alter orders --stream 1", ""}, {"put orders anna 1 -s state=seen", ""}, {"stream tail orders --endpoint URL", "state=seen"}}},
+	{"changes of a table", []step{{"table alter orders --stream 1", ""}, {"put orders anna 1 -s state=seen", ""}, {"stream tail orders", "state=seen"}}},
 	{"flush, split", []step{{"table flush orders", ""}, {"table split orders b", ""}}},
 	{"regions, tablets: list, split, merge", []step{{"partition list orders", "FINDINGS"}, {"partition merge orders b", ""}, {"partition split orders b", ""}}},
 	{"merge everything now", []step{{"table compact orders", ""}}},

@@ -185,6 +185,9 @@ var tunnelClient = &http.Client{CheckRedirect: func(*http.Request, []*http.Reque
 
 // tunnel sends a request.
 func (a *atEndpoint) tunnel(ctx context.Context, operation string, request, answer proto.Message) error {
+	if err := a.locate(ctx); err != nil {
+		return err
+	}
 	creds, err := endpointKeyPair(a.Endpoint, usualKeys(a.Dir))
 	if err != nil {
 		return err

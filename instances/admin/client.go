@@ -56,6 +56,9 @@ func (c *Client) Close() error {
 	return nil
 }
 
+// Endpoint is the address at which the server answers requests of Table Store clients of this machine.
+func (c *Client) Endpoint() string { return c.at.Endpoint }
+
 // List is instances.Home.List.
 func (c *Client) List(ctx context.Context) (infos []instances.Info, err error) {
 	err = c.call(ctx, "GET", "/instances", nil, nil, &infos)

@@ -31,8 +31,9 @@ const maxConnections = 64
 
 // address is the content of that file.
 type address struct {
-	URL   string `json:"url"`
-	Token string `json:"token"`
+	URL      string `json:"url"`
+	Token    string `json:"token"`
+	Endpoint string `json:"endpoint"`
 }
 
 // Door is the server side. Close it before the home.
@@ -42,13 +43,14 @@ type Door struct {
 	served chan error
 }
 
-// Open offers the home in dir to other processes of the same owner, and what is in the feed to its browser.
-func Open(dir string, home Admin, feed *console.Feed) (*Door, error) {
+// Open offers the home in dir to other processes of the same owner, and what is in the feed to its browser. It tells
+// those processes the endpoint at which the home is served.
+func Open(dir string, home Admin, feed *console.Feed, endpoint string) (*Door, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("no port for administration: %w", err)
 	}
-	at := address{URL: "http://" + listener.Addr().String(), Token: rand.Text() + rand.Text()}
+	at := address{URL: "http://" + listener.Addr().String(), Token: rand.Text() + rand.Text(), Endpoint: endpoint}
 	d := &Door{file: filepath.Join(dir, FileName), served: make(chan error, 1)}
 	stopping, stop := context.WithCancel(context.Background())
 	d.http = http.Server{Handler: newHandler(stopping, home, feed, at.Token), ReadTimeout: 10 * time.Second, MaxHeaderBytes: 16 << 10}
