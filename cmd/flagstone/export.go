@@ -132,12 +132,16 @@ func (e *exportCommand) columns(ctx context.Context, c *output, source rowSource
 	progress := e.progress(c, "looked for columns in")
 	progress.Begin(0, 0)
 	seen := map[rowfile.Column]bool{}
-	ranges, err := source.ranges(&p.query)
+	ranges, at, err := source.ranges(ctx, &p.query)
 	if err != nil {
 		return nil, 0, err
 	}
+	share := 0.0
 	err = eachPage(ctx, ranges, func(page []rowfile.Row) error {
 		rows += int64(len(page))
+		if share, err = at.after(share, page); err != nil {
+			return err
+		}
 		for i := range page {
 			for _, cell := range page[i].Cells {
 				seen[rowfile.Column{Name: cell.Name, Type: cell.Value.Type()}] = true
@@ -146,7 +150,7 @@ func (e *exportCommand) columns(ctx context.Context, c *output, source rowSource
 		if len(seen) > maxColumns {
 			return fmt.Errorf("the rows have more than %d columns; name those for CSV with --columns", maxColumns)
 		}
-		progress.Show(rows, 0)
+		progress.Show(rows, share)
 		return nil
 	})
 	for c := range seen {
@@ -165,11 +169,15 @@ func (e *exportCommand) write(ctx context.Context, c *output, out io.Writer, sou
 	progress := e.progress(c, "exported")
 	progress.Begin(0, 0)
 	rows := int64(0)
-	ranges, err := source.ranges(&p.query)
+	ranges, at, err := source.ranges(ctx, &p.query)
 	if err != nil {
 		return err
 	}
-	err = eachPage(ctx, ranges, func(page []rowfile.Row) error {
+	share := 0.0
+	err = eachPage(ctx, ranges, func(page []rowfile.Row) (err error) {
+		if share, err = at.after(share, page); err != nil {
+			return err
+		}
 		if p.pick != nil {
 			page = p.pick(page)
 		}
@@ -179,7 +187,10 @@ func (e *exportCommand) write(ctx context.Context, c *output, out io.Writer, sou
 			}
 		}
 		rows += int64(len(page))
-		progress.Show(rows, float64(rows)/float64(max(all, 1))*float64(min(all, 1)))
+		if all > 0 {
+			share = float64(rows) / float64(all)
+		}
+		progress.Show(rows, share)
 		return nil
 	})
 	if err == nil {
