@@ -12,6 +12,9 @@ import (
 	"math"
 	"slices"
 
+	"golang.org/x/time/rate"
+
+	"github.com/flagstone-db/flagstone/cmd/flagstone/bulkio"
 	"github.com/flagstone-db/flagstone/cmd/flagstone/rowfile"
 	"github.com/flagstone-db/flagstone/instances"
 	"github.com/flagstone-db/flagstone/internal/vfs"
@@ -27,7 +30,10 @@ type exportCommand struct {
 	To        *string  `placeholder:"VALUE" help:"End before this value of it."`
 	Where     string   `placeholder:"FILTER" help:"Only rows that pass, as in 'flagstone scan'. Of a folder alone."`
 	Versions  int32    `default:"0" placeholder:"N" help:"Up to so many versions of each column, newest first. If not given, all, and of CSV and flat Parquet files the newest."`
+	Rate      float64  `default:"0" placeholder:"ROWS" help:"Read so many rows in a second at most; 0, the default, as many as there are."`
 	Overwrite bool     `help:"Replace the file if it exists."`
+
+	limiter *rate.Limiter // nil: no limit
 }
 
 // Help is the long help of the command.
@@ -92,6 +98,9 @@ func (e *exportCommand) Run(ctx context.Context, c *output) (err error) {
 	if err != nil {
 		return err
 	}
+	if e.limiter, err = limiterOf(e.Rate); err != nil {
+		return err
+	}
 	if e.File != stdio && !e.Overwrite && exists(e.File) {
 		return fmt.Errorf("%s exists; give another name, or --overwrite", e.File)
 	}
@@ -138,11 +147,15 @@ func (e *exportCommand) columns(ctx context.Context, c *output, source rowSource
 	}
 	share := 0.0
 	err = eachPage(ctx, ranges, func(page []rowfile.Row) error {
-		rows += int64(len(page))
+		before := share
 		if share, err = at.after(share, page); err != nil {
 			return err
 		}
 		for i := range page {
+			if err := e.wait(ctx, progress, rows, before); err != nil {
+				return err
+			}
+			rows++
 			for _, cell := range page[i].Cells {
 				seen[rowfile.Column{Name: cell.Name, Type: cell.Value.Type()}] = true
 			}
@@ -160,6 +173,18 @@ func (e *exportCommand) columns(ctx context.Context, c *output, source rowSource
 	return columns, rows, err
 }
 
+// wait keeps to --rate. A page may so take long: it shows the progress.
+func (e *exportCommand) wait(ctx context.Context, progress *bulkio.Progress, rows int64, share float64) error {
+	if e.limiter == nil {
+		return nil
+	}
+	progress.Show(rows, share)
+	if err := e.limiter.Wait(ctx); err != nil {
+		return errors.New("interrupted")
+	}
+	return nil
+}
+
 // write writes the rows. all is their number, 0 if it is unknown.
 func (e *exportCommand) write(ctx context.Context, c *output, out io.Writer, source rowSource, p *plan, layout *rowfile.Layout, all int64) error {
 	w, err := rowfile.NewWriter(out, p.format, layout)
@@ -175,6 +200,7 @@ func (e *exportCommand) write(ctx context.Context, c *output, out io.Writer, sou
 	}
 	share := 0.0
 	err = eachPage(ctx, ranges, func(page []rowfile.Row) (err error) {
+		before := share
 		if share, err = at.after(share, page); err != nil {
 			return err
 		}
@@ -182,11 +208,14 @@ func (e *exportCommand) write(ctx context.Context, c *output, out io.Writer, sou
 			page = p.pick(page)
 		}
 		for i := range page {
+			if err := e.wait(ctx, progress, rows, before); err != nil {
+				return err
+			}
 			if err := w.Write(&page[i]); err != nil {
 				return err
 			}
+			rows++
 		}
-		rows += int64(len(page))
 		if all > 0 {
 			share = float64(rows) / float64(all)
 		}
