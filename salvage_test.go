@@ -485,6 +485,47 @@ func TestAnErrorThatIsNoDamageMakesNoStore(t *testing.T) {
 	}
 }
 
+// countedFiles counts the files that are open when another one is.
+type countedFiles struct {
+	fewFiles
+	most *int
+}
+
+func (c countedFiles) Open(name string, opts vfs.OpenOptions) (vfs.File, error) {
+	f, err := c.fewFiles.Open(name, opts)
+	*c.most = max(*c.most, len(c.OpenFiles()))
+	return f, err
+}
+
+// TestP18_SalvageOfManyDamagedFilesKeepsFewOpen damages every value file, of which there are more than may be open.
+func TestP18_SalvageOfManyDamagedFilesKeepsFewOpen(t *testing.T) {
+	const files, limit = 40, 20 // 12 table and value files, and what is copied, written and locked
+	r := newRig(t, Options{Compression: CompressionNone, Seams: Seams{ValueThreshold: 64}})
+	table := r.table("t", TableOptions{})
+	for i := range files {
+		put(t, table, "p", i, "kept", startMillis, strings.Repeat("a", 100))
+		put(t, table, "p", i, "lost", startMillis, strings.Repeat("z", 100))
+		r.ok(r.store.Flush(ctx()))
+	}
+	r.ok(r.store.Close())
+	damaged := 0
+	for _, name := range r.fs.Files() {
+		if strings.HasSuffix(name, ".val") {
+			damaged++
+			r.ok(r.fs.Edit("/"+name, func(b []byte) []byte {
+				b = bytes.Clone(b)
+				b[bytes.Index(b, []byte("zzzz"))] = 'y'
+				return b
+			}))
+		}
+	}
+	most := 0
+	report, err := Salvage(ctx(), "/store", "/out", Options{Seams: Seams{FS: countedFiles{fewFiles{r.fs}, &most}}}, nil)
+	if err != nil || damaged != files || report.Rewritten != files || len(report.Losses) != files || most > limit {
+		t.Errorf("%d files are damaged, %d were open at a time; %d rewritten, %d losses, %v", damaged, most, report.Rewritten, len(report.Losses), err)
+	}
+}
+
 // TestASalvageThatIsCutShortMakesNoStore fails all changes from the nth on.
 func TestASalvageThatIsCutShortMakesNoStore(t *testing.T) {
 	s := newSalvaged(t)

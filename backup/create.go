@@ -81,8 +81,12 @@ func Create(ctx context.Context, repo Repository, fsys vfs.FS, dir string, opts 
 		}
 	}
 	// Without the notice, a prune need not wait.
-	if err = errors.Join(err, c.notice.remove(end)); err != nil {
-		return Info{}, err
+	failed := c.notice.remove(end)
+	switch {
+	case err != nil:
+		return Info{}, errors.Join(err, failed)
+	case failed != nil:
+		return Info{}, fmt.Errorf("backup %s is complete, but the notice that it was being made cannot be deleted, and prunes wait for that: %w", c.d.name, failed)
 	}
 	return c.d.info(), nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/flagstone-db/flagstone"
 	"github.com/flagstone-db/flagstone/keydesign"
 )
 
@@ -26,4 +27,14 @@ func (h *Home) KeyReport(ctx context.Context, instance, table string, rows int) 
 		return nil, missing(err, instance, table)
 	}
 	return keydesign.Advise(st), nil
+}
+
+// Sample returns about n rows of a table, spread evenly over its bytes. Errors match ErrNotFound, or are those of the
+// store.
+func (h *Home) Sample(ctx context.Context, instance, table string, n int) ([]flagstone.SampledRow, error) {
+	t, err := h.table(instance, table)
+	if err != nil {
+		return nil, err
+	}
+	return t.Sample(ctx, n)
 }

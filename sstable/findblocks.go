@@ -8,6 +8,7 @@ package sstable
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
@@ -64,8 +65,10 @@ func (f *finder) findBlocks(size int64, largest []byte) (found bool, err error) 
 		if b, err := r.readRange(new([]byte), size-footerSize, footerSize); err == nil {
 			switch foot, err := r.parseFooter(b, size); {
 			case err != nil:
-			case foot.uniqueID != r.footer.uniqueID || foot.version < versionSegments:
-				return false, nil // the blocks of older versions do not say where they end
+			case foot.uniqueID != r.footer.uniqueID:
+				return false, nil
+			case foot.version < versionSegments:
+				return false, r.corrupt(foot.dataLength, fmt.Sprintf("without an index the blocks of format version %d cannot be found, they do not say where they end", foot.version))
 			default:
 				r.footer, known = foot, true
 			}

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -247,5 +248,25 @@ func TestEveryRowOutsideOfDamageIsSalvaged(t *testing.T) {
 	}
 	if found < 50 || lostSome < 50 || lostNone < 10 {
 		t.Errorf("seed %d: %d files without an index, %d with and %d without losses are no example", seed, found, lostSome, lostNone)
+	}
+}
+
+// TestAnOldFileWithoutItsIndexIsLost damages the index of the kept file of each format version. One whose blocks do not
+// say where they end is lost, and the error says so.
+func TestAnOldFileWithoutItsIndexIsLost(t *testing.T) {
+	for _, g := range goldenFiles {
+		data := readGolden(t, g.name)
+		intact := openFile(t, &memFile{data: data}, nil)
+		data[intact.footer.dataLength+intact.footer.filterLength] ^= 1
+		version, largest := intact.footer.version, intact.props.LargestKey
+		_, err := OpenDamaged(&memFile{data: data}, ReaderOptions{FileName: damagedName, UniqueID: testID}, largest, goOn)
+		switch {
+		case version >= versionSegments:
+			if err != nil {
+				t.Errorf("%s: %v", g.name, err)
+			}
+		case !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), damagedName) || !strings.Contains(err.Error(), fmt.Sprintf("of format version %d cannot be found", version)):
+			t.Errorf("%s: %v", g.name, err)
+		}
 	}
 }

@@ -258,6 +258,7 @@ func (p *copyCommand) rows(ctx context.Context, c *output, from *ofFiles, m *imp
 type tableReader struct {
 	next    func() ([]rowfile.Row, error, bool)
 	stop    func()
+	marks   marks
 	page    []rowfile.Row
 	at      rowfile.Position
 	encoded []byte // key of the newest row
@@ -280,10 +281,11 @@ func newTableReader(ctx context.Context, source rowSource, table string, after r
 			return nil, fmt.Errorf("the state has no valid key: %w", err)
 		}
 	}
-	ranges, err := source.ranges(&query)
+	ranges, at, err := source.ranges(ctx, &query)
 	if err != nil {
 		return nil, err
 	}
+	r.marks = at
 	r.next, r.stop = iter.Pull2(func(yield func([]rowfile.Row, error) bool) {
 		err := eachPage(ctx, ranges, func(page []rowfile.Row) error {
 			if !yield(page, nil) {
@@ -330,6 +332,9 @@ func (r *tableReader) Position() rowfile.Position { return r.at }
 
 // Size is 0: the number of rows is unknown.
 func (r *tableReader) Size() int64 { return 0 }
+
+// Share is about how much of the table has been read.
+func (r *tableReader) Share() float64 { return r.marks.share(r.encoded) }
 
 // Close ends the readers.
 func (r *tableReader) Close() error {

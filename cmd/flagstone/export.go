@@ -12,6 +12,9 @@ import (
 	"math"
 	"slices"
 
+	"golang.org/x/time/rate"
+
+	"github.com/flagstone-db/flagstone/cmd/flagstone/bulkio"
 	"github.com/flagstone-db/flagstone/cmd/flagstone/rowfile"
 	"github.com/flagstone-db/flagstone/instances"
 	"github.com/flagstone-db/flagstone/internal/vfs"
@@ -27,7 +30,10 @@ type exportCommand struct {
 	To        *string  `placeholder:"VALUE" help:"End before this value of it."`
 	Where     string   `placeholder:"FILTER" help:"Only rows that pass, as in 'flagstone scan'. Of a folder alone."`
 	Versions  int32    `default:"0" placeholder:"N" help:"Up to so many versions of each column, newest first. If not given, all, and of CSV and flat Parquet files the newest."`
+	Rate      float64  `default:"0" placeholder:"ROWS" help:"Read so many rows in a second at most; 0, the default, as many as there are."`
 	Overwrite bool     `help:"Replace the file if it exists."`
+
+	limiter *rate.Limiter // nil: no limit
 }
 
 // Help is the long help of the command.
@@ -92,6 +98,9 @@ func (e *exportCommand) Run(ctx context.Context, c *output) (err error) {
 	if err != nil {
 		return err
 	}
+	if e.limiter, err = limiterOf(e.Rate); err != nil {
+		return err
+	}
 	if e.File != stdio && !e.Overwrite && exists(e.File) {
 		return fmt.Errorf("%s exists; give another name, or --overwrite", e.File)
 	}
@@ -132,13 +141,21 @@ func (e *exportCommand) columns(ctx context.Context, c *output, source rowSource
 	progress := e.progress(c, "looked for columns in")
 	progress.Begin(0, 0)
 	seen := map[rowfile.Column]bool{}
-	ranges, err := source.ranges(&p.query)
+	ranges, at, err := source.ranges(ctx, &p.query)
 	if err != nil {
 		return nil, 0, err
 	}
+	share := 0.0
 	err = eachPage(ctx, ranges, func(page []rowfile.Row) error {
-		rows += int64(len(page))
+		before := share
+		if share, err = at.after(share, page); err != nil {
+			return err
+		}
 		for i := range page {
+			if err := e.wait(ctx, progress, rows, before); err != nil {
+				return err
+			}
+			rows++
 			for _, cell := range page[i].Cells {
 				seen[rowfile.Column{Name: cell.Name, Type: cell.Value.Type()}] = true
 			}
@@ -146,7 +163,7 @@ func (e *exportCommand) columns(ctx context.Context, c *output, source rowSource
 		if len(seen) > maxColumns {
 			return fmt.Errorf("the rows have more than %d columns; name those for CSV with --columns", maxColumns)
 		}
-		progress.Show(rows, 0)
+		progress.Show(rows, share)
 		return nil
 	})
 	for c := range seen {
@@ -154,6 +171,18 @@ func (e *exportCommand) columns(ctx context.Context, c *output, source rowSource
 	}
 	slices.SortFunc(columns, func(a, b rowfile.Column) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Type, b.Type)) })
 	return columns, rows, err
+}
+
+// wait keeps to --rate. A page may so take long: it shows the progress.
+func (e *exportCommand) wait(ctx context.Context, progress *bulkio.Progress, rows int64, share float64) error {
+	if e.limiter == nil {
+		return nil
+	}
+	progress.Show(rows, share)
+	if err := e.limiter.Wait(ctx); err != nil {
+		return errors.New("interrupted")
+	}
+	return nil
 }
 
 // write writes the rows. all is their number, 0 if it is unknown.
@@ -165,21 +194,32 @@ func (e *exportCommand) write(ctx context.Context, c *output, out io.Writer, sou
 	progress := e.progress(c, "exported")
 	progress.Begin(0, 0)
 	rows := int64(0)
-	ranges, err := source.ranges(&p.query)
+	ranges, at, err := source.ranges(ctx, &p.query)
 	if err != nil {
 		return err
 	}
-	err = eachPage(ctx, ranges, func(page []rowfile.Row) error {
+	share := 0.0
+	err = eachPage(ctx, ranges, func(page []rowfile.Row) (err error) {
+		before := share
+		if share, err = at.after(share, page); err != nil {
+			return err
+		}
 		if p.pick != nil {
 			page = p.pick(page)
 		}
 		for i := range page {
+			if err := e.wait(ctx, progress, rows, before); err != nil {
+				return err
+			}
 			if err := w.Write(&page[i]); err != nil {
 				return err
 			}
+			rows++
 		}
-		rows += int64(len(page))
-		progress.Show(rows, float64(rows)/float64(max(all, 1))*float64(min(all, 1)))
+		if all > 0 {
+			share = float64(rows) / float64(all)
+		}
+		progress.Show(rows, share)
 		return nil
 	})
 	if err == nil {

@@ -25,9 +25,35 @@ type nextPage func(ctx context.Context) ([]rowfile.Row, error)
 type rowSource interface {
 	key() []rowfile.Column
 	// ranges divides the rows of a query into ranges that may be read beside each other, in the order of their keys.
-	ranges(q *instances.Query) ([]nextPage, error)
+	ranges(ctx context.Context, q *instances.Query) ([]nextPage, marks, error)
 	close() error
 }
+
+// marks are encoded keys, or the beginnings of some, that divide a whole table into pieces of about equal size. There are
+// none if the query is for a part of the table.
+type marks [][]byte
+
+// share is about how much of the table lies before an encoded key and at it; 0 if it is unknown.
+func (m marks) share(key []byte) float64 {
+	n, found := slices.BinarySearchFunc(m, key, bytes.Compare)
+	if found {
+		n++
+	}
+	return float64(n) / float64(len(m)+1)
+}
+
+// after is the share after a page of rows, which is the one before it if the page is empty.
+func (m marks) after(before float64, page []rowfile.Row) (float64, error) {
+	if len(page) == 0 {
+		return before, nil
+	}
+	last := page[len(page)-1].Key
+	key, err := row.AppendKey(nil, len(last), last...)
+	return m.share(key), err
+}
+
+// isPart reports whether a query is not for a whole table.
+func isPart(q *instances.Query) bool { return len(q.Prefix) > 0 || q.From != nil || q.To != nil }
 
 // source opens the table.
 func (e *ofFiles) source(ctx context.Context, c *output) (rowSource, error) {
@@ -135,7 +161,24 @@ type folderSource struct {
 func (s *folderSource) key() []rowfile.Column { return s.columns }
 func (s *folderSource) close() error          { return s.release() }
 
-func (s *folderSource) ranges(q *instances.Query) ([]nextPage, error) {
+// folderMarks is how many marks a folder has: each costs the read of a block.
+const folderMarks = 200
+
+func (s *folderSource) ranges(ctx context.Context, q *instances.Query) ([]nextPage, marks, error) {
+	var at marks
+	if !isPart(q) {
+		sample, err := s.home.Sample(ctx, s.instance, q.Table, folderMarks)
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, r := range sample {
+			key, err := row.AppendKey(nil, len(r.Key), r.Key...)
+			if err != nil {
+				return nil, nil, err
+			}
+			at = append(at, key)
+		}
+	}
 	query, ended := *q, false
 	next := func(ctx context.Context) ([]rowfile.Row, error) {
 		if ended {
@@ -159,7 +202,7 @@ func (s *folderSource) ranges(q *instances.Query) ([]nextPage, error) {
 		}
 		return rows, nil
 	}
-	return []nextPage{next}, nil
+	return []nextPage{next}, at, nil
 }
 
 // endpointSource reads a table at an endpoint.
@@ -172,41 +215,58 @@ type endpointSource struct {
 func (s *endpointSource) key() []rowfile.Column { return s.columns }
 func (s *endpointSource) close() error          { return nil }
 
-func (s *endpointSource) ranges(q *instances.Query) (ranges []nextPage, err error) {
+func (s *endpointSource) ranges(_ context.Context, q *instances.Query) (ranges []nextPage, at marks, err error) {
 	columns := q.Columns
 	if len(columns) > 0 {
 		for _, k := range s.columns { // or else rows without these columns would be left out
 			columns = append(columns[:len(columns):len(columns)], k.Name)
 		}
 	}
-	splits, err := s.splits(q)
+	splits, at, err := s.splits(q)
 	for _, split := range splits {
 		ranges = append(ranges, s.pages(&tablestore.RangeRowQueryCriteria{
 			TableName: q.Table, Direction: tablestore.FORWARD, MaxVersion: q.MaxVersions, ColumnsToGet: columns,
 			StartPrimaryKey: split.LowerBound, EndPrimaryKey: split.UpperBound,
 		}))
 	}
-	return ranges, err
+	return ranges, at, err
 }
 
 // splits divides a table by size, unless the query is for a part of it.
-func (s *endpointSource) splits(q *instances.Query) ([]*tablestore.Split, error) {
-	if len(q.Prefix) == 0 && q.From == nil && q.To == nil {
+func (s *endpointSource) splits(q *instances.Query) ([]*tablestore.Split, marks, error) {
+	if !isPart(q) {
 		unit := int64(rangeBytes)
 		response, err := s.client.ComputeSplitPointsBySize(&tablestore.ComputeSplitPointsBySizeRequest{
 			TableName: q.Table, SplitSize: 1, SplitSizeUnitInByte: &unit,
 		})
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		return splitsFrom(response.Splits, s.columns, q.Next), nil
+		at, err := marksOf(response.Splits)
+		return splitsFrom(response.Splits, s.columns, q.Next), at, err
 	}
 	low, err := s.bound(q, q.From, true)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	high, err := s.bound(q, q.To, false)
-	return []*tablestore.Split{{LowerBound: low, UpperBound: high}}, err
+	return []*tablestore.Split{{LowerBound: low, UpperBound: high}}, nil, err
+}
+
+// marksOf are the keys between splits, which are values of the first column.
+func marksOf(splits []*tablestore.Split) (at marks, err error) {
+	for _, split := range splits[:max(len(splits)-1, 0)] {
+		v, err := fromSDK(split.UpperBound.PrimaryKeys[0].Value)
+		if err != nil {
+			return nil, err
+		}
+		key, err := row.AppendKey(nil, 1, v)
+		if err != nil {
+			return nil, err
+		}
+		at = append(at, key)
+	}
+	return at, nil
 }
 
 // splitsFrom leaves out what lies before a key; none if the key is nil.

@@ -109,9 +109,10 @@ type importTarget interface {
 }
 
 func (m *importCommand) check() error {
+	if _, err := limiterOf(m.Rate); err != nil { // before anything is made
+		return err
+	}
 	switch {
-	case m.Rate < 0 || m.Rate != m.Rate || m.Rate > 1e9:
-		return misuse("--rate is %g; give rows in a second, or 0 for as many as are taken", m.Rate)
 	case m.Spread < 1 || m.Spread > 1000:
 		return misuse("--spread is %d; give 1 to 1,000", m.Spread)
 	case !m.comma():
@@ -199,6 +200,17 @@ func (m *importCommand) Run(ctx context.Context, c *output) (err error) {
 	return m.run(ctx, c, &im, target)
 }
 
+// limiterOf is the limiter of --rate; nil if it is 0.
+func limiterOf(rows float64) (*rate.Limiter, error) {
+	if rows < 0 || rows != rows || rows > 1e9 {
+		return nil, misuse("--rate is %g; give rows in a second, or 0 for no limit", rows)
+	}
+	if rows == 0 {
+		return nil, nil
+	}
+	return rate.NewLimiter(rate.Limit(rows), max(1, int(rows/100))), nil
+}
+
 // workers is --workers, or else a default.
 func (w *ofWriting) workers(otherwise int) int {
 	if w.Workers == nil {
@@ -240,8 +252,8 @@ func (m *importCommand) run(ctx context.Context, c *output, im *bulkio.Import, t
 	if m.State != "" {
 		im.Save = m.SaveEvery
 	}
-	if m.Rate > 0 {
-		im.Limiter = rate.NewLimiter(rate.Limit(m.Rate), max(1, int(m.Rate/100)))
+	if im.Limiter, err = limiterOf(m.Rate); err != nil {
+		return err
 	}
 	if s.Rows+s.Rejected > 0 {
 		fmt.Fprintf(c.err, "flagstone: goes on after %d rows\n", s.Rows)

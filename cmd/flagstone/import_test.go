@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -287,6 +288,7 @@ func TestImportAndExportRefuseWhatTheyCannotDo(t *testing.T) {
 		{"--endpoint", "import", "t", in, "--bulk", "--endpoint", "http://127.0.0.1:1"},
 		{"--types a", "import", "t", in, "--types", "a"},
 		{"--rate", "import", "t", in, "--rate", "-1"},
+		{"--rate", "export", "t", "--rate", "-1"},
 		{"--workers", "import", "t", in, "--workers", "-1"},
 		{"--spread", "import", "t", in, "--spread", "0"},
 		{"one place", "import", "t", "-", "--spread", "2"},
@@ -316,6 +318,33 @@ func TestImportAndExportRefuseWhatTheyCannotDo(t *testing.T) {
 	}
 	if left, err := filepath.Glob(filepath.Join(files, "new*")); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+// TestAnExportKeepsToItsRate exports three rows, of which the second one would come after days. It is interrupted when it
+// says how far it is, in each pass over the table.
+func TestAnExportKeepsToItsRate(t *testing.T) {
+	dir := newHome(t)
+	done(t, "table", "create", "x", "--dir", dir, "--key", "k:integer")
+	for _, k := range []string{"1", "2", "3"} {
+		done(t, "put", "x", k, "--dir", dir)
+	}
+	for format, says := range map[string]string{"json": "exported", "csv": "looked for columns"} {
+		ctx, cancel := context.WithCancel(context.Background())
+		errOut := new(interrupted)
+		errOut.interrupt = func() {
+			if errOut.Len() > 0 { // by the line of no row; this one is of the first row
+				cancel()
+			}
+		}
+		status := run(ctx, []string{"export", "x", "--format", format, "--rate", "0.000001", "--progress", "1ns", "--dir", dir}, &output{out: io.Discard, err: errOut})
+		if status != 1 || !strings.Contains(errOut.String(), says) || strings.Contains(errOut.String(), " 2 rows") || !strings.HasSuffix(errOut.String(), "interrupted\n") {
+			t.Errorf("%s: status %d, %s", format, status, errOut)
+		}
+		cancel()
+	}
+	if got := done(t, "export", "x", "--rate", "1000000", "--dir", dir); strings.Count(got, "\n") != 3 {
+		t.Errorf("below its rate: %s", got)
 	}
 }
 

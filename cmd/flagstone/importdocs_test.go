@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -153,10 +155,35 @@ func TestAnExportOfManyRangesIsInOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	source := endpointSource{client: client}
-	if ranges, err := source.ranges(&instances.Query{Table: "t"}); err != nil || len(ranges) < 3 {
+	if ranges, _, err := source.ranges(t.Context(), &instances.Query{Table: "t"}); err != nil || len(ranges) < 3 {
 		t.Fatalf("%d ranges, %v", len(ranges), err)
 	}
 	if got := done(t, "export", "t", "--endpoint", url, "--dir", dir, "--format", "csv"); got != in.String() {
 		t.Errorf("the export has %d bytes, want %d", len(got), in.Len())
+	}
+	copied := newHome(t)
+	saysWhatIsLeft(t, "export", "t", filepath.Join(t.TempDir(), "out.jsonl"), "--endpoint", url, "--dir", dir)
+	saysWhatIsLeft(t, "copy", "t", "--endpoint", url, "--dir", dir, "--to-dir", copied)
+	saysWhatIsLeft(t, "export", "t", filepath.Join(t.TempDir(), "out.jsonl"), "--dir", copied)
+	saysWhatIsLeft(t, "copy", "t", "--dir", copied, "--to-dir", newHome(t))
+}
+
+// saysWhatIsLeft runs a command, which says how much of its table is done, in steps that grow, and how long the rest takes.
+func saysWhatIsLeft(t *testing.T, args ...string) {
+	t.Helper()
+	status, _, errOut := command(t, append(args, "--progress", "1ns")...)
+	last, steps := 0.0, 0
+	for _, shown := range regexp.MustCompile(`rows/s, ([0-9.]+) %, [0-9hms]+ left`).FindAllStringSubmatch(errOut, -1) {
+		share, err := strconv.ParseFloat(shown[1], 64)
+		if err != nil || share < last || share >= 100 {
+			t.Errorf("%q: %s %% after %g %%, %v", args, shown[1], last, err)
+		}
+		if share > last {
+			steps++
+		}
+		last = share
+	}
+	if status != 0 || steps < 2 {
+		t.Errorf("%q: status %d, %d steps:\n%s", args, status, steps, errOut)
 	}
 }

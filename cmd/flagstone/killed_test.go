@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -217,28 +218,33 @@ func rowsOfAges(rows int, now int64) string {
 	return lines.String()
 }
 
-// TestAKilledCopyEndsWithTheRowsOfTheTable kills copies between two tables of an endpoint, which go on by their state.
+// TestAKilledCopyEndsWithTheRowsOfTheTable kills copies between two tables of an endpoint, and from a folder to another,
+// which go on by their state.
 func TestAKilledCopyEndsWithTheRowsOfTheTable(t *testing.T) {
-	dir, files := filepath.Join(t.TempDir(), "store"), t.TempDir()
+	dir, files, folder := filepath.Join(t.TempDir(), "store"), t.TempDir(), newHome(t)
 	_, url := servingProcess(t, "--dir", dir, "--sync", "none")
-	at := []string{"--dir", dir, "--endpoint", url}
 	lines := filepath.Join(files, "lines.jsonl")
 	if err := os.WriteFile(lines, []byte(rowsOfAges(1000, time.Now().UnixMilli())), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	done(t, "table", "create", "x", "--dir", dir, "--key", "k:integer", "--versions", "3", "--version-offset", "4000000000")
-	done(t, append([]string{"import", "x", lines}, at...)...)
-	want := done(t, append([]string{"export", "x"}, at...)...)
-	killAtRandom(t, 10, func(round int) (run func() []string, verify func()) {
-		table := "copy" + strconv.Itoa(round)
-		args := append([]string{"copy", "x", "--to-endpoint", url, "--to-table", table, "--state", filepath.Join(files, table), "--save-every", "1ms", "--rate", "50000"}, at...)
-		return func() []string { return args }, func() {
-			t.Helper()
-			if got := done(t, append([]string{"export", table}, at...)...); got != want {
-				t.Errorf("%s has %d lines, want %d", table, strings.Count(got, "\n"), strings.Count(want, "\n"))
+	for name, c := range map[string]struct{ from, to, target []string }{
+		"endpoint": {[]string{"--dir", dir, "--endpoint", url}, []string{"--to-endpoint", url}, []string{"--dir", dir, "--endpoint", url}},
+		"folder":   {[]string{"--dir", newHome(t)}, []string{"--to-dir", folder}, []string{"--dir", folder}},
+	} {
+		done(t, "table", "create", "x", "--dir", c.from[1], "--key", "k:integer", "--versions", "3", "--version-offset", "4000000000")
+		done(t, append([]string{"import", "x", lines}, c.from...)...)
+		want := done(t, append([]string{"export", "x"}, c.from...)...)
+		killAtRandom(t, 10, func(round int) (run func() []string, verify func()) {
+			table := name + strconv.Itoa(round)
+			args := slices.Concat([]string{"copy", "x", "--to-table", table, "--state", filepath.Join(files, table), "--save-every", "1ms", "--rate", "50000"}, c.from, c.to)
+			return func() []string { return args }, func() {
+				t.Helper()
+				if got := done(t, append([]string{"export", table}, c.target...)...); got != want {
+					t.Errorf("%s has %d lines, want %d", table, strings.Count(got, "\n"), strings.Count(want, "\n"))
+				}
 			}
-		}
-	})
+		})
+	}
 }
 
 // TestAKilledArchiveLosesNoCell kills archives of a folder and of an endpoint, each of which is run again with another name.

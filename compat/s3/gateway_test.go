@@ -26,6 +26,7 @@ import (
 const (
 	keyID, keySecret = "compat-key", "compat-secret-0123456789"
 	bucketName       = "backups"
+	versionsDir      = "versions" // of a server
 
 	// The variables that make the test binary a server.
 	envDir, envAddress, envKey = "FLAGSTONE_TEST_GATEWAY_DIR", "FLAGSTONE_TEST_GATEWAY_ADDRESS", "FLAGSTONE_TEST_GATEWAY_KEY"
@@ -56,7 +57,11 @@ func serve(dir, address, key string) error {
 	if err != nil {
 		return err
 	}
-	objects, err := posix.New(filepath.Join(dir, "objects"), side, posix.PosixOpts{SideCarDir: filepath.Join(dir, "attributes")})
+	opts := posix.PosixOpts{SideCarDir: filepath.Join(dir, "attributes")}
+	if versions := filepath.Join(dir, versionsDir); isThere(versions) {
+		opts.VersioningDir = versions
+	}
+	objects, err := posix.New(filepath.Join(dir, "objects"), side, opts)
 	if err != nil {
 		return err
 	}
@@ -80,11 +85,16 @@ type gateway struct {
 	client       *minio.Client
 }
 
-// newGateway starts a server, which stops with the test.
-func newGateway(t *testing.T) *gateway { return startGateway(t, "", nil) }
+func isThere(name string) bool {
+	_, err := os.Stat(name)
+	return err == nil
+}
+
+// newGateway starts a server, which stops with the test. With the directory versionsDir it can keep versions.
+func newGateway(t *testing.T, dirs ...string) *gateway { return startGateway(t, "", nil, dirs...) }
 
 // startGateway starts a server with a key of TLS, or without one.
-func startGateway(t *testing.T, key string, transport http.RoundTripper) *gateway {
+func startGateway(t *testing.T, key string, transport http.RoundTripper, dirs ...string) *gateway {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -92,7 +102,7 @@ func startGateway(t *testing.T, key string, transport http.RoundTripper) *gatewa
 	}
 	g := &gateway{dir: t.TempDir(), address: l.Addr().String(), key: key}
 	_ = l.Close() // the server takes the port
-	for _, dir := range []string{"objects", "attributes"} {
+	for _, dir := range append([]string{"objects", "attributes"}, dirs...) {
 		if err := os.Mkdir(filepath.Join(g.dir, dir), 0o700); err != nil {
 			t.Fatal(err)
 		}

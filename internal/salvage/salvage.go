@@ -236,7 +236,7 @@ func (v *salvager) values() error {
 		var d damagedValues
 		var file vfs.File
 		if isDamage(err) {
-			file, err = v.FS.Open(name, vfs.OpenOptions{})
+			file, err = v.files.OpenFile(name)
 		}
 		switch {
 		case err == nil:

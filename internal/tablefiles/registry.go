@@ -265,6 +265,11 @@ func (f *File) openReader() (*sstable.Reader, error) {
 	})
 }
 
+// OpenFile opens a table or value file for a reader that the registry does not know. The bound on open files counts it.
+func (reg *Registry) OpenFile(name string) (vfs.File, error) {
+	return reg.open.file(name, vfs.OpenOptions{})
+}
+
 // Outgrown reports whether what is written now has probably left the page cache when it is read, because
 // the tables take so much more than the memory, or that is not known.
 func (reg *Registry) Outgrown() bool {

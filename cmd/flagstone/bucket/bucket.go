@@ -59,6 +59,7 @@ type Repository struct {
 	bucket, prefix string // the prefix is empty or ends in a slash
 	maxListed      int
 	listPatience   time.Duration
+	sweepPatience  time.Duration
 	patience       time.Duration
 }
 
@@ -91,7 +92,7 @@ func Open(location string, opts Options) (*Repository, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the endpoint %s://%s: %w", endpoint.Scheme, endpoint.Host, err)
 	}
-	return &Repository{core, transport, bucket, prefix, maxListed, listPatience, patience}, nil
+	return &Repository{core, transport, bucket, prefix, maxListed, listPatience, sweepPatience, patience}, nil
 }
 
 // authorities reads the certificates, in PEM, that a server of TLS must be signed by; nil is those of the system.

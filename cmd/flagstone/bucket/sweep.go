@@ -25,7 +25,7 @@ const (
 // Pages go on behind a key. Of several uploads of one key, some may so be left to the next sweep; but servers do not go on
 // behind an upload that is no more, and versitygw behind none.
 func (r *Repository) Sweep(ctx context.Context, before time.Time, own func(name string) bool) (swept int, err error) {
-	ctx, cancel := context.WithTimeout(ctx, sweepPatience)
+	ctx, cancel := context.WithTimeout(ctx, r.sweepPatience)
 	defer cancel()
 	hasty := *r
 	hasty.patience = min(r.patience, firstPatience)

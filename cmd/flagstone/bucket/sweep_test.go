@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -77,5 +78,30 @@ func TestASweepEndsWithoutProgress(t *testing.T) {
 		defer cancel()
 		_, err := r.Sweep(ctx, time.Now(), func(string) bool { return true })
 		wantError(t, next, err, "not behind which key")
+	}
+}
+
+// TestASweepEndsInTime lists pages for ever, and then aborts for ever: each key is behind the one before.
+func TestASweepEndsInTime(t *testing.T) {
+	for _, uploads := range []bool{false, true} {
+		var n atomic.Int64
+		r := at(t, func(w http.ResponseWriter, request *http.Request) {
+			upload := ""
+			if uploads {
+				upload = "<Upload><Key>some/where/x</Key><UploadId>1</UploadId><Initiated>2001-02-03T04:05:06Z</Initiated></Upload>"
+			}
+			if !request.URL.Query().Has("uploads") {
+				upload = ""
+			}
+			fmt.Fprintf(w, "<R><IsTruncated>%t</IsTruncated><NextKeyMarker>some/where/%09d</NextKeyMarker>%s</R>",
+				request.URL.Query().Has("uploads"), n.Add(1), upload)
+		})
+		r.sweepPatience = 100 * time.Millisecond
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second) // for a sweep that does not end
+		defer cancel()
+		_, err := r.Sweep(ctx, time.Now(), func(string) bool { return true })
+		if wantError(t, "endless", err, "deadline"); ctx.Err() != nil {
+			t.Error("the sweep did not end by itself")
+		}
 	}
 }

@@ -66,6 +66,9 @@ type Import struct {
 // at its context.
 const rowsAtATime = 256
 
+// sharer is a reader that has no size, and tells about how much of its input lies before its position.
+type sharer interface{ Share() float64 }
+
 // openPart is a part that is being read.
 type openPart struct {
 	*Part
@@ -195,6 +198,9 @@ func (im *Import) someRows(ctx context.Context, p *openPart) error {
 			return err
 		}
 		p.At = p.Position()
+		if r, ok := p.Reader.(sharer); ok {
+			p.Share = r.Share()
+		}
 	}
 	return nil
 }

@@ -325,15 +325,17 @@ func (c cancelAfter) Put(r *rowfile.Row, at Place) error {
 func TestProgressSaysWhatIsLeft(t *testing.T) {
 	p := &Progress{What: "imported", fraction: 0.2}
 	for _, c := range []struct {
-		rows     int64
 		fraction float64
+		since    time.Duration
 		want     string
 	}{
-		{1000, 0, "imported 1000 rows, 100 rows/s"},
-		{1000, 0.6, "imported 1000 rows, 100 rows/s, 60.0 %, 10s left"},
-		{1000, 1, "imported 1000 rows, 100 rows/s, 100.0 %"},
+		{0, 0, "imported 1000 rows, 100 rows/s"},
+		{0.6, 0, "imported 1000 rows, 100 rows/s, 60.0 %, 10s left"},
+		{0.6, 2 * time.Second, "imported 1000 rows, 100 rows/s, 60.0 %, 6s left"},
+		{0.9, 9 * time.Second, "imported 1000 rows, 100 rows/s, 90.0 %, 0s left"},
+		{1, 0, "imported 1000 rows, 100 rows/s, 100.0 %"},
 	} {
-		if got := p.text("imported", c.rows, c.fraction, 10*time.Second); got != c.want {
+		if got := p.text("imported", 1000, c.fraction, 10*time.Second, c.since); got != c.want {
 			t.Errorf("%s, want %s", got, c.want)
 		}
 	}

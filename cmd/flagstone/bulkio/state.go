@@ -51,6 +51,7 @@ type Part struct {
 	End    int64            `json:"end"`    // an offset; 0: the end of the input, which is not known yet
 	Weight int64            `json:"weight"` // about its size in bytes; below 0 if it is unknown
 	Done   bool             `json:"done"`
+	Share  float64          `json:"share,omitempty"` // about how much of an input without Weight lies before At; 0 if it is unknown
 }
 
 // PartsOf divides an input of so many bytes at positions, which ascend from the beginning to the end.
@@ -96,13 +97,15 @@ func (s *State) Places(most int) int {
 	return min(places, most)
 }
 
-// fraction is the part of the input, by its bytes, that is imported; 0 if that is unknown.
+// fraction is the part of the input, by its bytes or by the shares of its parts, that is imported; 0 if that is unknown.
 func (s *State) fraction() float64 {
 	var before, all float64
 	for i := range s.Parts {
 		p := &s.Parts[i]
 		all += float64(p.Weight)
 		switch {
+		case p.Weight < 0 && len(s.Parts) == 1:
+			return p.Share
 		case p.Weight < 0:
 			return 0
 		case p.Done:
@@ -128,7 +131,7 @@ func Load(path string, begin *State) (*State, error) {
 		return nil, err
 	}
 	for _, p := range s.Parts {
-		if p.File < 0 || p.File >= len(s.Inputs) || p.At.Offset < p.Begin || p.At.Line < 0 {
+		if p.File < 0 || p.File >= len(s.Inputs) || p.At.Offset < p.Begin || p.At.Line < 0 || p.Share < 0 || p.Share > 1 {
 			return nil, fmt.Errorf("%s: its numbers are out of range; remove it to begin again", path)
 		}
 	}
