@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -22,6 +23,8 @@ import (
 const (
 	backedUpRows  = 2_000_000 // of 1,000 bytes that do not compress
 	backupPhase   = 10 * time.Second
+	keptPhase     = 3 * time.Second
+	keptPhases    = 25 // of each kind
 	backupWriters = 16
 	backupReaders = 2
 )
@@ -37,7 +40,7 @@ func BenchmarkBackup(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		l := backupLoad{b: b, dir: dir, store: store, table: loadForBackup(b, store)}
+		l := backupLoad{b: b, dir: dir, store: store, table: loadForBackup(b, store), length: backupPhase}
 		l.phase("warm up", nil)
 		without, limited := rates{}, rates{}
 		for range 5 {
@@ -54,8 +57,9 @@ func BenchmarkBackup(b *testing.B) {
 }
 
 // BenchmarkKeptLog measures the same puts, synced and not, and gets: beside a log that is not kept, and beside one that
-// is kept, and put into a repository each second, as 'backup log --every 1s' does. Run it with -benchtime 1x. Phases
-// alternate; it reports their medians.
+// is kept, and put into a repository each second, as 'backup log --every 1s' does. Run it with -benchtime 1x. Short phases
+// alternate, since the machine's speed drifts, and each is compared with those beside it: it reports medians of the
+// phases and of these ratios, with the bounds between which the median of more phases would lie, of 95% of such runs.
 func BenchmarkKeptLog(b *testing.B) {
 	for name, mode := range map[string]flagstone.SyncMode{"synced": flagstone.SyncAlways, "unsynced": flagstone.SyncNone} {
 		b.Run(name, func(b *testing.B) {
@@ -65,17 +69,20 @@ func BenchmarkKeptLog(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				l := backupLoad{b: b, dir: dir, store: store, table: loadForBackup(b, store)}
+				l := backupLoad{b: b, dir: dir, store: store, table: loadForBackup(b, store), length: keptPhase}
 				repo := backup.NewFolder(vfs.OS(), filepath.Join(dir, "repository"))
 				l.create(context.Background(), repo, new(atomic.Int64), 0)
 				l.phase("warm up", nil)
 				without, kept := rates{}, rates{}
-				for range 7 {
-					without.add(l.phase("none", nil))
+				without.add(l.phase("none", nil))
+				for range keptPhases {
 					l.keep(1 << 30)
 					kept.add(l.phase("kept", func(ctx context.Context, bytes *atomic.Int64) { l.ship(ctx, repo, bytes) }))
 					l.keep(0)
+					without.add(l.phase("none", nil))
 				}
+				reportRatio(b, "puts", kept.puts, without.puts)
+				reportRatio(b, "gets", kept.gets, without.gets)
 				report(b, map[string]rates{"none": without, "kept": kept})
 				if err := store.Close(); err != nil {
 					b.Fatal(err)
@@ -93,6 +100,20 @@ func report(b *testing.B, all map[string]rates) {
 		b.ReportMetric(r.puts[len(r.puts)/2], name+"-puts/s")
 		b.ReportMetric(r.gets[len(r.gets)/2], name+"-gets/s")
 	}
+}
+
+// reportRatio reports the median of what the phases of one kind are to the means of the two beside each, and its bounds.
+func reportRatio(b *testing.B, what string, phases, beside []float64) {
+	ratios := make([]float64, len(phases))
+	for i, rate := range phases {
+		ratios[i] = 2 * rate / (beside[i] + beside[i+1])
+	}
+	slices.Sort(ratios)
+	n := len(ratios)
+	bound := n/2 - int(math.Sqrt(float64(n))) // 1.96 standard deviations of a binomial count, sqrt(n)/2 each
+	b.ReportMetric(ratios[n/2], what+"-ratio")
+	b.ReportMetric(ratios[bound], what+"-ratio-low")
+	b.ReportMetric(ratios[n-1-bound], what+"-ratio-high")
 }
 
 func loadForBackup(b *testing.B, store *flagstone.Store) *flagstone.Table {
@@ -135,6 +156,8 @@ type backupLoad struct {
 	store *flagstone.Store
 	table *flagstone.Table
 	made  int
+
+	length time.Duration // of a phase
 }
 
 // rates are those of several phases.
@@ -145,7 +168,7 @@ func (r *rates) add(puts, gets float64) { r.puts, r.gets = append(r.puts, puts),
 // phase returns rates of puts and gets beside something, which ends with its context and counts bytes; nil is nothing.
 func (l *backupLoad) phase(name string, beside func(ctx context.Context, bytes *atomic.Int64)) (putRate, getRate float64) {
 	ctx, cancel := context.WithCancel(context.Background()) // a limiter refuses to wait beyond a deadline
-	defer time.AfterFunc(backupPhase, cancel).Stop()
+	defer time.AfterFunc(l.length, cancel).Stop()
 	var puts, gets, bytes atomic.Int64
 	var group sync.WaitGroup
 	for i := range backupWriters + backupReaders {
@@ -171,7 +194,7 @@ func (l *backupLoad) phase(name string, beside func(ctx context.Context, bytes *
 		group.Go(func() { beside(ctx, &bytes) })
 	}
 	group.Wait()
-	seconds := backupPhase.Seconds()
+	seconds := l.length.Seconds()
 	putRate, getRate = float64(puts.Load())/seconds, float64(gets.Load())/seconds
 	l.b.Logf("%s: %.0f puts/s, %.0f gets/s, %.0f MiB/s read beside", name, putRate, getRate, float64(bytes.Load())/seconds/mebibyte)
 	return putRate, getRate
