@@ -205,6 +205,7 @@ func TestEveryControlDoesWhatItSays(t *testing.T) {
 	b.click("Stream")
 	b.see("mirror")
 	b.see("BaseData_0000")
+	b.see("demo-programs")
 	b.click("Options")
 	b.until("document.querySelector('[name=max_versions]').value === '3'")
 	b.fill("max_versions", "9")
