@@ -1,8 +1,10 @@
 package flagstone
 
 import (
+	"bytes"
 	"encoding/json"
 	"iter"
+	"strconv"
 	"time"
 
 	"github.com/flagstone-db/flagstone/internal/latency"
@@ -55,27 +57,25 @@ func (l Latency) Since(earlier Latency) Latency {
 	return Latency{l.of.Since(earlier.of)}
 }
 
-// latencyJSON is a Latency as JSON: the total in nanoseconds, and the counts of buckets that have any, by their
-// upper ends in nanoseconds.
-type latencyJSON struct {
-	Total   time.Duration            `json:"total"`
-	Buckets map[time.Duration]uint64 `json:"buckets"`
-}
-
-// MarshalJSON writes {"total": 5000, "buckets": {"256": 3, ...}}, in nanoseconds.
+// MarshalJSON writes {"total": 5000, "buckets": {"256": 3, ...}}: the total in nanoseconds, and the counts of buckets
+// that have any, by their upper ends in nanoseconds. A map of them would take most of the time of all figures.
 func (l Latency) MarshalJSON() ([]byte, error) {
-	written := latencyJSON{Total: l.Total(), Buckets: map[time.Duration]uint64{}}
+	text := append(strconv.AppendInt([]byte(`{"total":`), int64(l.Total()), 10), `,"buckets":{`...)
 	for end, n := range l.Buckets() {
 		if n > 0 {
-			written.Buckets[end] = n
+			text = append(strconv.AppendInt(append(text, '"'), int64(end), 10), `":`...)
+			text = append(strconv.AppendUint(text, n, 10), ',')
 		}
 	}
-	return json.Marshal(written)
+	return append(bytes.TrimSuffix(text, []byte(",")), "}}"...), nil
 }
 
 // UnmarshalJSON reads what MarshalJSON writes.
 func (l *Latency) UnmarshalJSON(text []byte) error {
-	var read latencyJSON
+	var read struct {
+		Total   time.Duration
+		Buckets map[time.Duration]uint64
+	}
 	if err := json.Unmarshal(text, &read); err != nil {
 		return err
 	}

@@ -9,8 +9,7 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// Streams describes the change stream of a table, and the tunnels that read the table. A reader without a tunnel
-// keeps its place itself, in an iterator, so the server does not know it.
+// Streams describes the change stream of a table, and the tunnels that read the table.
 type Streams struct {
 	NowMillis int64    `json:"now_millis"` // by the clock of the server
 	Stream    *Stream  `json:"stream"`     // null: the table has none
@@ -23,7 +22,24 @@ type Stream struct {
 	Hours         int32   `json:"hours"` // how long a record is kept
 	CreatedMillis int64   `json:"created_millis"`
 	Shards        []Shard `json:"shards"` // parents before children
+	// Readers are those without a tunnel, of the last that the server remembers: at most mostReaders, the one that asked last first.
+	Readers []Reader `json:"readers"`
 }
+
+// Reader reads a shard with iterators (GetStreamRecord). It keeps its place itself; the server knows what it gave it since the
+// server was started.
+type Reader struct {
+	Key   string `json:"access_key"` // the id
+	Shard string `json:"shard"`
+	// GivenMillis is the time of the last change that it was given; without one, the time where it began, 0 for the oldest.
+	GivenMillis int64 `json:"given_millis"`
+	AskedMillis int64 `json:"asked_millis"` // when it asked last
+	All         bool  `json:"all"`          // there was no more then
+	Ended       bool  `json:"ended"`        // nor will there be: the shard has ended
+}
+
+// mostReaders bounds the readers in an answer.
+const mostReaders = 500
 
 // Shard is a shard of a stream.
 type Shard struct {
@@ -88,7 +104,7 @@ func streamOf(ctx context.Context, engine *ots.Engine, instance, table string) (
 	if err != nil {
 		return nil, err
 	}
-	s := &Stream{ID: d.StreamID, Hours: d.ExpirationHours, CreatedMillis: d.CreatedMicros / 1000, Shards: []Shard{}}
+	s := &Stream{ID: d.StreamID, Hours: d.ExpirationHours, CreatedMillis: d.CreatedMicros / 1000, Shards: []Shard{}, Readers: []Reader{}}
 	ended := map[string]bool{}
 	for _, from := range d.Shards {
 		shard := Shard{ID: from.ID, Parents: []string{}}
@@ -102,7 +118,11 @@ func streamOf(ctx context.Context, engine *ots.Engine, instance, table string) (
 	for i := range s.Shards {
 		s.Shards[i].Ended = ended[s.Shards[i].ID]
 	}
-	return s, nil
+	readers, err := engine.LookAtReaders(instance, table)
+	for _, r := range readers[:min(len(readers), mostReaders)] {
+		s.Readers = append(s.Readers, Reader{r.Sender, r.Shard, r.GivenMicros / 1000, r.AskedMillis, r.All, r.Ended})
+	}
+	return s, err
 }
 
 func tunnelOf(d *ots.TunnelDescription, t *flagstone.Table) Tunnel {

@@ -43,6 +43,7 @@ type Engine struct {
 	pressure   partitionMeter
 	seed       maphash.Seed
 	tunnels    tunnels
+	readers    readers
 
 	tunnelCreation sync.Mutex // held while a tunnel is created, so one at a time looks up shards; before tableOps
 	tableOps       sync.Mutex // held by operations that change the set of tables or a table's options

@@ -31,6 +31,7 @@ type GetStreamRecordRequest struct {
 	Iterator string
 	Limit    *int32
 	Table    *string // if given, it must be the stream's
+	Sender   string  // whom Engine.LookAtReaders names; "": nobody
 }
 
 // StreamRecord is one change of one row. Row has the operations of an update, or the delete
@@ -178,6 +179,12 @@ func (e *Engine) GetStreamRecord(ctx context.Context, instance string, req *GetS
 	}
 	resp.Consumed = readCost(size)
 	e.charge(s.table, resp.Consumed)
+	if req.Sender != "" {
+		e.readers.note(s.info.ID, pos.Shard, StreamReader{
+			Sender: req.Sender, Shard: shardID(pos.Shard), GivenMicros: page.Next.AsOf, AskedMillis: e.store.WallMillis(),
+			All: !page.More, Ended: page.Next.End,
+		})
+	}
 	return resp, nil
 }
 

@@ -168,7 +168,7 @@ func (x *exchange) run() (answer []byte, refusal *ots.Error) {
 
 // target returns the service and instance that the operation works on.
 func (x *exchange) target() target {
-	t := target{service: x.service, instance: x.instance, table: &x.table}
+	t := target{service: x.service, instance: x.instance, sender: x.field(headerAccessKey), table: &x.table}
 	if injector := x.s.cfg.Faults; injector != nil {
 		t.service = faults.Rows(t.service, injector)
 		t.fault = func(tables []string) faults.Fault {

@@ -16,6 +16,7 @@ import (
 type target struct {
 	service  ots.Service
 	instance string
+	sender   string  // its access key
 	table    *string // where the only table that the request names is noted
 	// fault decides which fault to inject into a request for tables; nil: none.
 	fault func(tables []string) faults.Fault

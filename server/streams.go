@@ -91,7 +91,7 @@ func getStreamRecord(ctx context.Context, on target, m *otspb.GetStreamRecordReq
 		return nil, refuse(ots.CodeParameterInvalid, "System columns in stream records are not supported by this server.")
 	}
 	page, err := on.service.GetStreamRecord(ctx, on.instance, &ots.GetStreamRecordRequest{
-		Iterator: *m.ShardIterator, Limit: m.Limit, Table: m.TableName,
+		Iterator: *m.ShardIterator, Limit: m.Limit, Table: m.TableName, Sender: on.sender,
 	})
 	if err != nil {
 		return nil, err

@@ -58,7 +58,7 @@ func TestStreamRecordsAreEncodedAsInTheProtocolsVectors(t *testing.T) {
 	var page otspb.GetStreamRecordResponse
 	call(t, s, "GetStreamRecord", &otspb.GetStreamRecordRequest{ShardIterator: ptr("i"), Limit: ptr(int32(5)), TableName: ptr("t"),
 		NewRowReturnPolicy: otspb.NewRowReturnPolicy_NO_NEW_ROW.Enum()}, &page)
-	wantRequest(t, fake, &ots.GetStreamRecordRequest{Iterator: "i", Limit: ptr(int32(5)), Table: ptr("t")})
+	wantRequest(t, fake, &ots.GetStreamRecordRequest{Iterator: "i", Limit: ptr(int32(5)), Table: ptr("t"), Sender: testKey})
 	vector := func(h string) []byte {
 		b, err := hex.DecodeString(h)
 		if err != nil {

@@ -22,8 +22,9 @@ import (
 )
 
 type streamCommand struct {
-	List streamListCommand `cmd:"" help:"List streams: their retention, and their shards."`
-	Tail streamTailCommand `cmd:"" help:"Print the changes of a table, and go on with --follow."`
+	List    streamListCommand    `cmd:"" help:"List streams: their retention, and their shards."`
+	Tail    streamTailCommand    `cmd:"" help:"Print the changes of a table, and go on with --follow."`
+	Readers streamReadersCommand `cmd:"" help:"List who reads a stream: tunnels, and access keys that read without one."`
 }
 
 // Help is the long help of the command.
@@ -31,7 +32,8 @@ func (streamCommand) Help() string {
 	return `A table has a stream if it was made or changed with one, by an SDK, or if a tunnel was created for its changes.
 
   flagstone stream list --endpoint http://127.0.0.1:8087
-  flagstone stream tail orders --endpoint http://127.0.0.1:8087 --follow --json --state orders.position`
+  flagstone stream tail orders --endpoint http://127.0.0.1:8087 --follow --json --state orders.position
+  flagstone stream readers orders`
 }
 
 // atEndpoint names an instance at an endpoint.
@@ -129,6 +131,50 @@ func describeStream(ctx context.Context, client *tablestore.TableStoreClient, s 
 		}
 	}
 	return nil, context.Cause(ctx)
+}
+
+type streamReadersCommand struct {
+	ofTable
+	JSON bool `name:"json" help:"Print the stream and its readers as JSON."`
+}
+
+// Help is the long help of the command.
+func (streamReadersCommand) Help() string {
+	return `It asks the server that has --dir open. A tunnel keeps its place in the server. Of a reader that keeps its place itself, in an iterator, the server knows only what it gave to the access key since the server was started, and forgets the readers that asked long ago if there are thousands.`
+}
+
+// Run prints the readers.
+func (r *streamReadersCommand) Run(ctx context.Context, c *output) error {
+	return r.with(ctx, toRead, func(home admin.Admin) error {
+		s, err := home.Streams(ctx, r.Instance, r.Table)
+		if err != nil {
+			return err
+		}
+		if r.JSON {
+			return c.json(s)
+		}
+		w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(w, "READER\tSHARD\tWAS GIVEN\tALL\tASKED")
+		for _, t := range s.Tunnels {
+			for _, channel := range t.Channels {
+				fmt.Fprintf(w, "tunnel %s\t%s\t%s\t%t\t-\n", t.Name, channel.ID, momentOr(channel.Millis), channel.Status == "TERMINATED")
+			}
+		}
+		if s.Stream != nil {
+			for _, reader := range s.Stream.Readers {
+				fmt.Fprintf(w, "%s\t%s\t%s\t%t\t%s\n", lineText(reader.Key), reader.Shard, momentOr(reader.GivenMillis), reader.All, moment(reader.AskedMillis))
+			}
+		}
+		return w.Flush()
+	})
+}
+
+// momentOr is a moment, and - for none.
+func momentOr(millis int64) string {
+	if millis == 0 {
+		return "-"
+	}
+	return moment(millis)
 }
 
 type streamTailCommand struct {

@@ -75,7 +75,8 @@ func TestTheCommandsOfThePagesOnStreamsAndTunnelsRun(t *testing.T) {
 	want := map[string]string{
 		"stream list": "events", "stream tail events": "state=paid", "stream tail events --since 10m --json": `"action":"update"`,
 		"stream tail events --follow --json --state events.position": `"value":2.5`,
-		"tunnel list": "BaseAndStream", "tunnel describe events copy": "BaseData_0000",
+		"stream readers events": "true",
+		"tunnel list":           "BaseAndStream", "tunnel describe events copy": "BaseData_0000",
 	}
 	for _, line := range lines {
 		args, err := shellwords.Parse(line)

@@ -27,7 +27,7 @@
 //	GET    /partitions?instance=I&table=T      of a table
 //	POST   /partitions?instance=I&table=T&at=V splits
 //	DELETE /partitions?instance=I&table=T&at=V merges
-//	GET    /streams?instance=I&table=T         the stream of a table, and its tunnels
+//	GET    /streams?instance=I&table=T         the stream of a table, its tunnels and its readers
 //	GET    /report?instance=I&table=T&rows=N   a report on its primary key
 //	POST   /arrivals?within=D&instance=I&table=T makes a table of the store in a directory of instances.ArrivalsDir
 //	POST   /checkpoint                         its directory, which goes when the client closes the connection

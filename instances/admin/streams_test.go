@@ -94,6 +94,20 @@ func TestStreamsAndTunnelsAreDescribedThroughTheDoor(t *testing.T) {
 	if c := seen().Tunnels[0].Channels[0]; c.Status != "OPEN" || c.Client != worker || c.Key == nil || *c.Key != "05000" {
 		t.Errorf("after a page: %+v", c)
 	}
+	shard := seen().Stream.Shards[1].ID
+	iterator, err := engine.GetShardIterator(ctx, instance, &ots.GetShardIteratorRequest{StreamID: s.Stream.ID, ShardID: shard})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if list := seen().Stream.Readers; len(list) != 0 {
+		t.Errorf("readers before one reads: %+v", list)
+	}
+	if _, err := engine.GetStreamRecord(ctx, instance, &ots.GetStreamRecordRequest{Iterator: iterator, Sender: "key"}); err != nil {
+		t.Fatal(err)
+	}
+	if list := seen().Stream.Readers; len(list) != 1 || list[0].Key != "key" || list[0].Shard != shard || !list[0].All || list[0].Ended || list[0].AskedMillis == 0 {
+		t.Errorf("readers: %+v", list)
+	}
 	if _, err := client.Streams(ctx, "demo", "none"); !errors.Is(err, instances.ErrNotFound) {
 		t.Errorf("of no table: %v", err)
 	}

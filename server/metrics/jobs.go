@@ -20,7 +20,10 @@ var (
 		flagstone.EventCompaction: {"level 0", "size", "reads", "expired", "reclaim", "tombstones", "trim", "manual"},
 		flagstone.EventSplit:      {""}, flagstone.EventMerge: {""}, flagstone.EventLoad: {""}, flagstone.EventIngest: {""}, flagstone.EventDetach: {""},
 	}
-	works = []string{"flush", "compaction", "balancing partitions", "saving the clock", "remove obsolete file", "writing", "check"}
+	works = []string{
+		"balancing partitions", "check", "compaction", "finishing writes", "flush", "flushing the log's buffer", "handing over the log",
+		"preparing the next log segment", "remove obsolete file", "report of a failure", "saving the clock", "writing",
+	}
 )
 
 // newJobs returns the counters. Those of bad ends are there from the start: an increase over time does not see the first

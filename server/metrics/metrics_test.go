@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -208,6 +209,56 @@ func TestJobsAreCountedByReasonAndEnd(t *testing.T) {
 	}
 }
 
+// TestTheKnownJobsAreThoseOfTheEngine looks for kinds, reasons and works in the source of the engine.
+func TestTheKnownJobsAreThoseOfTheEngine(t *testing.T) {
+	in := func(pattern string, files ...string) (found []string) {
+		t.Helper()
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, match := range regexp.MustCompile(pattern).FindAllStringSubmatch(string(text), -1) {
+				found = append(found, match[1])
+			}
+		}
+		slices.Sort(found)
+		return slices.Compact(found)
+	}
+	var sources []string
+	for _, pattern := range []string{"../../*.go", "../../*/*.go", "../../internal/*/*.go"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sources = append(sources, files...)
+	}
+	sources = slices.DeleteFunc(sources, func(name string) bool { return strings.HasSuffix(name, "_test.go") })
+	wantKinds := in(`Kind = "(.*)"`, "../../internal/event/event.go")
+	wantKinds = slices.DeleteFunc(wantKinds, func(kind string) bool {
+		return kind == string(flagstone.EventLogSegment) || kind == string(flagstone.EventFailure)
+	})
+	// Several compactions of one tree are one work. A failure is noted, or is that of a job.
+	wantWorks := append(in(`event\.Failure, Reason: "(.*?)"`, sources...), in(`jobs\.Kind{.*Name: "(.*)"`, sources...)...)
+	wantWorks = append(wantWorks, in(`(?m)^var compactions .*\n\t"(.*?)"`, "../../internal/upkeep/upkeep.go")...)
+	slices.Sort(wantWorks)
+	var gotKinds []string
+	for kind := range kinds {
+		gotKinds = append(gotKinds, string(kind))
+	}
+	slices.Sort(gotKinds)
+	for what, c := range map[string]struct{ got, want []string }{
+		"kinds":                  {gotKinds, wantKinds},
+		"reasons of compactions": {kinds[flagstone.EventCompaction], in(`Reason = "(.*?)"`, "../../compaction/pick.go")},
+		"reasons of stalls":      {kinds[flagstone.EventStall], in(`Reason(?::| =) "(.*?)"`, "../../internal/pressure/stall.go")},
+		"works":                  {works, wantWorks},
+	} {
+		if got := slices.Sorted(slices.Values(c.got)); !slices.Equal(got, c.want) {
+			t.Errorf("%s: there are %q, the engine has %q", what, got, c.want)
+		}
+	}
+}
+
 func TestOperationsOfATableAreTimed(t *testing.T) {
 	m := withStore(t)
 	families, err := m.Gatherer().Gather()
@@ -375,10 +426,9 @@ func scrapeCompressed(m *Metrics) *httptest.ResponseRecorder {
 
 // noPanel has figures that the dashboard leaves out, and why.
 var noPanel = map[string]string{
-	"flagstone_store_job_input_bytes_total":     "compaction_read_bytes has what compactions take, flushed_bytes what flushes make",
-	"flagstone_store_kept_log_lost_bytes_total": "0 unless a log is kept; docs/operations.md says what to watch",
-	"flagstone_store_visible_sequence":          "a position, to be compared with those of replicas",
-	"flagstone_table_cells":                     "rows say as much",
+	"flagstone_store_job_input_bytes_total": "compaction_read_bytes has what compactions take, flushed_bytes what flushes make",
+	"flagstone_store_visible_sequence":      "a position, to be compared with those of replicas",
+	"flagstone_table_cells":                 "rows say as much",
 }
 
 // TestTheDashboardAsksForWhatThereIs looks for every name in the expressions of the dashboard, and for a panel of every

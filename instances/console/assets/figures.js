@@ -83,7 +83,10 @@ export function chart(title, lines, format) {
   const colors = ['--accent', '--second', '--third'];
   const axis = { stroke: () => resolved('--soft'), grid: { stroke: () => resolved('--edge'), width: 1 }, ticks: { show: false }, font: '11px system-ui' };
   let plot, drawnIn; // a color of the theme, since the legend keeps those that it began with
-  const newest = () => plot.cursor.left < 0 && plot.setLegend({ idx: plot.data[0].length - 1 }); // unless the pointer shows others
+  const shown = write => (u, v, series, at) => { // where the pointer is, or the newest
+    const value = at == null ? u.data[series].at(-1) : v;
+    return value == null ? '-' : write(value);
+  };
   const draw = () => {
     const data = [times(), ...lines.map(([, values]) => values())];
     if (!figure.isConnected || data[0].length === 0) return;
@@ -95,7 +98,6 @@ export function chart(title, lines, format) {
     if (plot) {
       if (plot.width !== width) plot.setSize({ width, height: 170 });
       plot.setData(data);
-      newest();
       return;
     }
     drawnIn = resolved('--accent');
@@ -103,9 +105,8 @@ export function chart(title, lines, format) {
       width, height: 170, padding: [8, 22, 0, 0],
       scales: { x: { range: u => [u.data[0].at(-1) - step / 1000 * kept, u.data[0].at(-1)] }, y: { range: (u, min, max) => [0, Math.max(max || 0, 1) * 1.1] } },
       axes: [{ ...axis, size: 28, incrs: [60], values: (u, splits) => splits.map(at => shortClock(at)) }, { ...axis, size: 62, values: (u, splits) => splits.map(format) }],
-      series: [{ label: 'at', value: (u, v) => v == null ? '-' : clock(1000 * v) }, ...lines.map(([label], i) => ({ label, stroke: () => resolved(colors[i]), width: 2, points: { show: false }, value: (u, v) => v == null ? '-' : format(v) }))],
+      series: [{ label: 'at', value: shown(at => clock(1000 * at)) }, ...lines.map(([label], i) => ({ label, stroke: () => resolved(colors[i]), width: 2, points: { show: false }, value: shown(format) }))],
     }, data, figure);
-    newest();
   };
   new ResizeObserver(draw).observe(figure);
   return { figure, draw };

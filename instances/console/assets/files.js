@@ -120,7 +120,7 @@ function draw(all, levels, busy) {
       return [f, row];
     });
     const rows = Math.min(ends.length, 24);
-    parts.push(svg('text', { x: 0, y: y + 13 }, `L${level}`), svg('text', { x: 24, y: y + 13 }, `${of.length}`));
+    parts.push(svg('text', { x: 6, y: y + 13 }, `L${level}`), svg('text', { x: 30, y: y + 13 }, `${of.length}`));
     for (const [f, row] of placed) {
       const old = newest - f.created_millis > 3600e3;
       parts.push(svg('rect', {
@@ -128,8 +128,8 @@ function draw(all, levels, busy) {
       }, svg('title', {}, `file ${f.number}, level ${level}: ${bytes(f.bytes)}, ${count(f.rows)} rows, from ${keyText(f.first)} to ${keyText(f.last)}`)));
     }
     y += rows * lane + gap - lane;
-    parts.push(svg('line', { x1: 0, x2: wide, y1: y - 5, y2: y - 5 }));
+    parts.push(svg('line', { x1: 0, x2: wide + 6, y1: y - 5, y2: y - 5 }));
   }
   const summary = [...levels.keys()].sort((a, b) => a - b).map(l => `level ${l}: ${levels.get(l).length} files`).join(', ');
-  return svg('svg', { class: 'tree', viewBox: `0 0 ${wide} ${Math.max(y, 20)}`, role: 'img', 'aria-label': `Table files by level and key range. ${summary || 'There are none.'}` }, parts);
+  return svg('svg', { class: 'tree', viewBox: `0 0 ${wide + 6} ${Math.max(y, 20)}`, role: 'img', 'aria-label': `Table files by level and key range. ${summary || 'There are none.'}` }, parts);
 }

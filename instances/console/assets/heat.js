@@ -82,7 +82,8 @@ export function heat({ main, signal, at }) {
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => picture && draw(), { signal });
   live(signal, 5000, async () => {
     picture = await ask('GET heat', at);
-    axis.firstChild.textContent = `${picture.slots * picture.step_seconds / 60} minutes ago`;
+    picture.slots = Math.min(picture.slots, Math.max(picture.times.length, 30)); // a server that was just started has few columns
+    axis.firstChild.textContent = `${Math.round(picture.slots * picture.step_seconds / 60)} minutes ago`;
     draw();
     const last = picture.times.length - 1, used = row => picture.reads[last][row] + picture.writes[last][row];
     const busy = picture.rows.map((_, row) => row).filter(row => last >= 0 && used(row) > 0).sort((a, b) => used(b) - used(a));

@@ -52,6 +52,7 @@ func TestEveryPageIsWholeAndOpenToAll(t *testing.T) {
 			call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: theme}}})
 			for size, width := range map[string]int64{"wide": 1280, "narrow": 390} {
 				b.run(chromedp.EmulateViewport(width, 900))
+				b.until("[...document.querySelectorAll('.u-legend .u-series:first-child .u-value')].every(e => e.textContent !== '-')") // also without a pointer
 				if over := eval[int](b, "document.documentElement.scrollWidth - innerWidth"); over > 0 {
 					t.Errorf("%s, %s: %d pixels wider than the screen", p.name, size, over)
 				}
@@ -205,6 +206,7 @@ func TestEveryControlDoesWhatItSays(t *testing.T) {
 	b.click("Stream")
 	b.see("mirror")
 	b.see("BaseData_0000")
+	b.see("demo-programs")
 	b.click("Options")
 	b.until("document.querySelector('[name=max_versions]').value === '3'")
 	b.fill("max_versions", "9")

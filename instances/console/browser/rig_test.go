@@ -96,12 +96,33 @@ func serve(t *testing.T) *rig {
 			instances.Cell{Name: "large", Value: instances.Value{Value: row.Integer(9007199254740993 + int64(i))}},
 			instances.Cell{Name: "note", Value: instances.Value{Value: row.String(strings.Repeat("x", 200))}})
 	}
+	r.follow(t, "demo-programs")
 	put("odd", []string{hostile}, instances.Cell{Name: "c", Value: instances.Value{Value: row.String(hostile)}})
 	for range 3 {
 		r.feed.Record(home.LoadedKeys())
 	}
 	r.feed.Slow(console.Request{ID: "0005f4a1", Operation: "GetRange", Instance: "demo", Table: hostile, Code: "OK", Took: 1.5, Sent: 4 << 20})
 	return r
+}
+
+// follow reads the stream of "orders", as a program with an access key would.
+func (r *rig) follow(t *testing.T, key string) {
+	t.Helper()
+	ctx := context.Background()
+	engine, instance, _ := r.home.Service("demo")
+	found, err := r.home.Streams(ctx, "demo", "orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, shard := range found.Stream.Shards {
+		at, err := engine.GetShardIterator(ctx, instance, &ots.GetShardIteratorRequest{StreamID: found.Stream.ID, ShardID: shard.ID})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := engine.GetStreamRecord(ctx, instance, &ots.GetStreamRecordRequest{Iterator: at, Sender: key}); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // busy reads and writes, as some programs would, until the test ends: half of it is the key "hot".
