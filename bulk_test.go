@@ -365,7 +365,7 @@ func TestNoCellOfAnExpiredRowComesBackAmongThoseOfALoad(t *testing.T) {
 // TestOtherWritersFailOnlyWhileFilesAreAdded commits a load over many deleted rows. An update of a row of the range that
 // changes nothing is tried at each call of the file system meanwhile: it must fail at a few of them only.
 func TestOtherWritersFailOnlyWhileFilesAreAdded(t *testing.T) {
-	r, fault := faultRig(t, Options{MemtableSize: 16 << 10, TableFileSize: 4 << 10, CacheSize: 1, Seams: Seams{BlockSize: 512}})
+	r, fault := faultRig(t, Options{MemtableSize: 16 << 10, TableFileSize: 4 << 10, CacheSize: 1, BlockSize: 512})
 	table := r.table("t", TableOptions{})
 	for i := range 2000 {
 		put(t, table, "p", i, "c", startMillis, "deleted")
@@ -407,7 +407,7 @@ func TestOtherWritersFailOnlyWhileFilesAreAdded(t *testing.T) {
 func TestARowWrittenWhileALoadIsCommittedIsNotLost(t *testing.T) {
 	noticed, refused := 0, 0
 	for n := 1; ; n++ {
-		r, fault := faultRig(t, Options{MemtableSize: 4 << 10, TableFileSize: 4 << 10, CacheSize: 1, Seams: Seams{BlockSize: 512}})
+		r, fault := faultRig(t, Options{MemtableSize: 4 << 10, TableFileSize: 4 << 10, CacheSize: 1, BlockSize: 512})
 		table := r.table("t", TableOptions{})
 		for i := range 40 {
 			put(t, table, "p", i, "c", startMillis, strings.Repeat("x", 100))

@@ -91,6 +91,10 @@ type Options struct {
 	MemtableSize int64
 	// TableFileSize is the target size of table files. Default 64 MiB.
 	TableFileSize int64
+	// BlockSize is the target size of the blocks of table files before compression, at most 1 MiB. Default
+	// 8 KiB. A read of a row that is not in memory reads one. With 4 KiB, random gets beyond memory are about a tenth
+	// faster, tables are larger by a sixteenth, and their indexes, which stay in memory, twice as large.
+	BlockSize int64
 	// WALSegmentSize is the size of log segments. Default 16 MiB.
 	WALSegmentSize int64
 	// PartitionSplitSize is the size from which a partition is split, and a quarter of it that up to which
@@ -217,6 +221,7 @@ func (o Options) withDefaults() (Options, error) {
 		{"MemoryBudget", &o.MemoryBudget, 256 * mib},
 		{"MemtableSize", &o.MemtableSize, 64 * mib},
 		{"TableFileSize", &o.TableFileSize, 64 * mib},
+		{"BlockSize", &o.BlockSize, sstable.DefaultBlockSize},
 		{"WALSegmentSize", &o.WALSegmentSize, wal.DefaultSegmentSize},
 		{"CacheSize", &o.CacheSize, 256 * mib},
 	}
@@ -235,6 +240,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.Sync != SyncAlways && o.Sync != SyncNone {
 		return o, fmt.Errorf("%w: Options.Sync is %d", ErrInvalid, o.Sync)
+	}
+	if o.BlockSize > sstable.MaxBlockSize {
+		return o, fmt.Errorf("%w: Options.BlockSize is %d bytes, at most %d", ErrInvalid, o.BlockSize, sstable.MaxBlockSize)
 	}
 	if o.Compression < 0 || o.Compression > CompressionNone {
 		return o, fmt.Errorf("%w: Options.Compression is %d", ErrInvalid, o.Compression)

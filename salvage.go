@@ -70,7 +70,7 @@ func Salvage(ctx context.Context, dir, target string, opts Options, progress fun
 		return SalvageReport{}, s.describe(err)
 	}
 	r, err := salvage.Run(ctx, salvage.Store{FS: s.fs, Dir: dir, State: state, Lost: lost, Table: sstable.WriterOptions{
-		Compression: opts.Compression.table(), BlockSize: opts.Seams.BlockSize, FilterBitsPerKey: filterBits,
+		Compression: opts.Compression.table(), BlockSize: int(opts.BlockSize), FilterBitsPerKey: filterBits,
 	}}, target, progress)
 	report := SalvageReport{Copied: r.Copied, Rewritten: r.Rewritten, Lost: r.Lost, Records: r.Records}
 	for _, l := range r.Losses {

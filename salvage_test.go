@@ -34,7 +34,7 @@ var salvageTables = []string{"plain", "streamed", "moved", "dropped"}
 // third table comes from another store. A fourth one is dropped.
 func newSalvaged(t *testing.T) *salvaged {
 	t.Helper()
-	r := newRig(t, Options{WALSegmentSize: 64 << 10, Compression: CompressionNone, Seams: Seams{ValueThreshold: 64, BlockSize: 256}})
+	r := newRig(t, Options{WALSegmentSize: 64 << 10, Compression: CompressionNone, BlockSize: 256, Seams: Seams{ValueThreshold: 64}})
 	plain := r.table("plain", TableOptions{MaxVersions: 2})
 	streamed := r.streamed("streamed", StreamSpec{})
 	fill := func(table *Table, round int) {
@@ -428,7 +428,7 @@ func TestSalvageListsFilesThatACutManifestNoLongerNames(t *testing.T) {
 // TestAFileOfSeveralPartitionsGoesToThoseThatItStillHasRowsOf damages all blocks of a file that one of its two
 // partitions needs.
 func TestAFileOfSeveralPartitionsGoesToThoseThatItStillHasRowsOf(t *testing.T) {
-	r := newRig(t, Options{Compression: CompressionNone, Seams: Seams{BlockSize: 256}})
+	r := newRig(t, Options{Compression: CompressionNone, BlockSize: 256})
 	table := r.table("t", TableOptions{})
 	const rows = 40
 	for i := range rows {

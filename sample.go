@@ -11,7 +11,6 @@ import (
 	"github.com/flagstone-db/flagstone/internal/sample"
 	"github.com/flagstone-db/flagstone/partition"
 	"github.com/flagstone-db/flagstone/row"
-	"github.com/flagstone-db/flagstone/sstable"
 )
 
 // SampledRow is a row that represents the rows around it.
@@ -46,7 +45,7 @@ func (t *Table) Sample(ctx context.Context, n int) ([]SampledRow, error) {
 	if err := t.core.Gone(); err != nil {
 		return nil, err
 	}
-	blocks := int64(n) * sstable.DefaultBlockSize
+	blocks := int64(n) * t.store.opts.BlockSize
 	read := t.sampleAt
 	if scanned < blocks || count <= 2*int64(n) && scanned < sampledScan*blocks {
 		read = t.sampleAll

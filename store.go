@@ -243,7 +243,7 @@ func (s *Store) prepare() {
 	s.env = &partition.Env{
 		Settings: partition.Settings{
 			MemtableSize:   s.opts.MemtableSize,
-			Table:          sstable.WriterOptions{Compression: s.opts.Compression.table(), BlockSize: s.opts.Seams.BlockSize, FilterBitsPerKey: filterBits},
+			Table:          sstable.WriterOptions{Compression: s.opts.Compression.table(), BlockSize: int(s.opts.BlockSize), FilterBitsPerKey: filterBits},
 			ValueThreshold: s.opts.valueThreshold(),
 			PackValues:     s.opts.Compression != CompressionNone && !s.opts.PlainValues,
 			Compaction:     s.opts.levels(),

@@ -251,6 +251,11 @@ func TestABatchTellsTablesOfTwoStoresApart(t *testing.T) {
 	wantError(t, "Apply", stores[0].Apply(ctx(), b), ErrInvalid)
 }
 
+func TestLargerBlocksThanTablesTakeAreRefused(t *testing.T) {
+	_, err := Open("/store", Options{BlockSize: 1<<20 + 1, Seams: Seams{FS: vfs.NewSim(vfs.SimOptions{})}})
+	wantError(t, "Open", err, ErrInvalid)
+}
+
 // TestAMemtableStaysBelowWhatItCanHold: links within one reach 4 GiB.
 func TestAMemtableStaysBelowWhatItCanHold(t *testing.T) {
 	opts, err := Options{MemoryBudget: 64 * gib, MemtableSize: 16 * gib}.withDefaults()

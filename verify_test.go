@@ -28,7 +28,7 @@ type flipped struct {
 // rows that are put together of two files, and rows that do not exist (any more).
 func newFlipped(t *testing.T, opts Options) *flipped {
 	t.Helper()
-	opts.Seams.ValueThreshold, opts.Seams.BlockSize = 64, 256
+	opts.Seams.ValueThreshold, opts.BlockSize = 64, 256
 	f := &flipped{rig: newRig(t, opts)}
 	f.table = f.rig.table("t", TableOptions{MaxVersions: 2})
 	settle := func() {

@@ -62,10 +62,10 @@ func (l *loadedBlock) release(r *Reader) {
 
 // trim frees memory that a rare large block needed.
 func (l *loadedBlock) trim() {
-	if cap(l.buffer) > maxBlockSize {
+	if cap(l.buffer) > MaxBlockSize {
 		l.buffer = nil
 	}
-	if cap(l.segment) > maxBlockSize {
+	if cap(l.segment) > MaxBlockSize {
 		l.segment = nil
 	}
 }

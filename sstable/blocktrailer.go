@@ -51,11 +51,11 @@ const (
 	// their raw bytes. Parts that compression does not shrink are stored raw.
 	maxBlockTrailers = (1+maxSegments)*trailerSize + headLengthSize
 
-	// maxBlockSize bounds WriterOptions.BlockSize.
-	maxBlockSize = 1 << 20
+	// MaxBlockSize bounds WriterOptions.BlockSize.
+	MaxBlockSize = 1 << 20
 	// maxRawBlock bounds the raw length of a block: the largest value, or a block of
 	// whole rows, with names and directory.
-	maxRawBlock = row.MaxValueBytes + 4*maxBlockSize
+	maxRawBlock = row.MaxValueBytes + 4*MaxBlockSize
 	// maxRawSection bounds the raw length of the filter, the index and the properties.
 	maxRawSection = 256 << 20
 )
@@ -229,7 +229,7 @@ var scratches = sync.Pool{New: func() any { return new(scratch) }}
 func takeScratch() *scratch { return scratches.Get().(*scratch) }
 
 func (s *scratch) give() {
-	if cap(s.stored) > maxBlockSize {
+	if cap(s.stored) > MaxBlockSize {
 		s.stored = nil // do not keep the memory of a rare large value
 	}
 	scratches.Put(s)

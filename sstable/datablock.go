@@ -86,7 +86,7 @@ const (
 	maxSegments    = cache.MaxParts
 	headLengthSize = 4
 	// maxCells bounds the work of parsing. A builder counts more than one byte for each cell.
-	maxCells = maxBlockSize
+	maxCells = MaxBlockSize
 
 	rowDeleted       = 1 << 0
 	rowMarked        = 1 << 1

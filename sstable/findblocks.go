@@ -19,7 +19,7 @@ const (
 	// maxStoredBlock bounds the length of a data block in the file, maxRawHead that of its head, and maxStoredHead
 	// that of the head as stored.
 	maxStoredBlock = maxRawBlock + maxBlockTrailers
-	maxRawHead     = 4 * maxBlockSize
+	maxRawHead     = 4 * MaxBlockSize
 	maxStoredHead  = maxRawHead + trailerSize
 	// findWindow is how much of the file must be in memory to see the end of a block: the trailer of a segment, the
 	// head and its length.

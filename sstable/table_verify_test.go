@@ -246,7 +246,7 @@ func TestTheWriterRefusesWhatIsOutOfPlace(t *testing.T) {
 		}
 	}
 	for _, opts := range []WriterOptions{
-		{BlockSize: -1}, {BlockSize: maxBlockSize + 1}, {Compression: 3}, {FilterBitsPerKey: -1}, {FilterBitsPerKey: 65},
+		{BlockSize: -1}, {BlockSize: MaxBlockSize + 1}, {Compression: 3}, {FilterBitsPerKey: -1}, {FilterBitsPerKey: 65},
 	} {
 		if err := NewWriter(&memFile{}, opts).StartRow([]byte("k")); err == nil {
 			t.Errorf("options %+v are accepted", opts)

@@ -17,7 +17,7 @@ const DefaultBlockSize = 8 << 10
 
 // WriterOptions configure one file.
 type WriterOptions struct {
-	// BlockSize is the target raw size of data blocks in bytes, at most maxBlockSize; 0
+	// BlockSize is the target raw size of data blocks in bytes, at most MaxBlockSize; 0
 	// means DefaultBlockSize. A single larger cell still fits.
 	BlockSize int
 	// Compression is that of data, index and properties blocks. Blocks that it does
@@ -70,8 +70,8 @@ func NewWriter(f vfs.File, opts WriterOptions) *Writer {
 		w.opts.BlockSize = DefaultBlockSize
 	}
 	switch {
-	case w.opts.BlockSize < 0 || w.opts.BlockSize > maxBlockSize:
-		w.err = fmt.Errorf("sstable: block size %d, want 1 to %d", opts.BlockSize, maxBlockSize)
+	case w.opts.BlockSize < 0 || w.opts.BlockSize > MaxBlockSize:
+		w.err = fmt.Errorf("sstable: block size %d, want 1 to %d", opts.BlockSize, MaxBlockSize)
 	case opts.Compression > CompressZstd:
 		w.err = fmt.Errorf("sstable: unknown %s", opts.Compression)
 	case opts.FilterBitsPerKey < 0 || opts.FilterBitsPerKey > 64:

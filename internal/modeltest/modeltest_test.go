@@ -86,7 +86,7 @@ func configs() []config {
 	values.Seams.ValueThreshold, allValues.Seams.ValueThreshold = 12, 1
 	values.TableFileSize = kib // what is left in tables is little
 	helped := tiny
-	helped.Seams.BlockSize, helped.TableFileSize = 100, 16*kib
+	helped.BlockSize, helped.TableFileSize = 100, 16*kib
 	return []config{
 		{name: "default", rows: 80, options: flagstone.Options{}},
 		{name: "tiny", rows: 300, options: tiny, levels: 3},
@@ -199,7 +199,7 @@ func randomOptions(rng *rand.Rand) config {
 	}
 	cfg := config{rows: 20 + rng.IntN(800), wild: rng.IntN(2) == 0, helped: rng.IntN(2) == 0}
 	if cfg.helped || rng.IntN(4) == 0 {
-		o.Seams.BlockSize = 1 + rng.IntN(400)
+		o.BlockSize = 1 + rng.Int64N(400)
 	}
 	cfg.large = cfg.helped && rng.IntN(2) == 0
 	cfg.options = o

@@ -24,11 +24,11 @@ func TestReadersTouchNothingThatWasFreed(t *testing.T) {
 	for _, reads := range []flagstone.TableReads{flagstone.TableReadsDirect, flagstone.TableReadsMapped} {
 		o := flagstone.Options{
 			MemtableSize: 4 << 10, MemoryBudget: 64 << 10, TableFileSize: 8 << 10, WALSegmentSize: 64 << 10, CacheSize: 24 << 10,
-			TableReads: reads,
+			TableReads: reads, BlockSize: 400,
 		}
 		o.Seams = seams.Seams{
 			FS: vfs.NewSim(vfs.SimOptions{}), Memory: offheaptest.New(t),
-			BlockSize: 400, ValueThreshold: 200, Levels: compaction.Config{L0Trigger: 2, LevelBase: 16 << 10},
+			ValueThreshold: 200, Levels: compaction.Config{L0Trigger: 2, LevelBase: 16 << 10},
 		}
 		store, err := flagstone.Open("/disk/store", o)
 		must(t, err)

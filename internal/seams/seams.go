@@ -35,8 +35,6 @@ type Seams struct {
 	// ValueThreshold is the length from which values go to value files; 0 stands
 	// for the default, a negative number for none.
 	ValueThreshold int
-	// BlockSize is the target size of table blocks, in bytes; 0 stands for the default.
-	BlockSize int
 	// Levels replaces the default shape of the trees where its fields are set.
 	Levels compaction.Config
 	// Balance replaces when partitions are split and merged where its fields are set.
