@@ -95,9 +95,9 @@ func (s *Store) checkpoint(ctx context.Context, dir string) error {
 	}
 	copied := *state
 	copied.MinLog, copied.NewestLog = 1, manifest.LogEnd{} // a checkpoint has no log
-	copied.Kept, copied.Origin = manifest.KeptLog{}, manifest.LogOrigin{}
+	copied.Kept, copied.Origin = manifest.KeptLog{}, manifest.LogOrigin{StoreID: state.StoreID}
 	if state.Kept.From != 0 {
-		copied.Origin = manifest.LogOrigin{StoreID: state.StoreID, Segment: segment, Changes: state.Kept.Changes}
+		copied.Origin.Segment, copied.Origin.Changes = segment, state.Kept.Changes
 	}
 	if s.external != nil { // all that was applied before is in its files
 		copied.External = &manifest.External{LogPoint: before, Highest: max(state.External.Highest, before.Index)}

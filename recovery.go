@@ -1,8 +1,10 @@
 package flagstone
 
 import (
+	"context"
 	"errors"
 	"path/filepath"
+	"time"
 
 	"github.com/flagstone-db/flagstone/internal/event"
 	"github.com/flagstone-db/flagstone/internal/external"
@@ -13,7 +15,7 @@ import (
 
 // recover rebuilds the memtables from the log and begins a new log segment. A crash during
 // recovery does no harm: see recovery.Replay.
-func (s *Store) recover() error {
+func (s *Store) recover(ctx context.Context) error {
 	state := s.state()
 	s.issued.Raise(state.IssuedMillis)
 	inventory, err := manifest.CheckFiles(s.fs, s.dir, state)
@@ -39,14 +41,14 @@ func (s *Store) recover() error {
 	if s.opts.Sync == SyncNone {
 		opts.Gathered = s.pipeline.HandOverSoon
 	}
-	if err := s.carryOver(&opts, state.KnownSegment()); err != nil {
+	if err := s.carryOver(ctx, &opts, state.KnownSegment()); err != nil {
 		return err
 	}
 	r := recovery.Replay{
 		Tables: s.tables.current.Load().replayed(), Trees: s.tables.trees(false), Memory: s.gate, Issued: s.issued, ReadOnly: s.opts.ReadOnly,
 		Corrupt: ErrCorrupt, LastSeq: state.LastSeq, LastMicros: s.issued.LastMicros(),
 	}
-	result, err := wal.Recover(opts, state.KnownSegment(), r.Record)
+	result, err := wal.Recover(opts, state.KnownSegment(), s.watched(ctx, r.Record))
 	if err != nil {
 		return err
 	}
@@ -74,6 +76,26 @@ func (s *Store) recover() error {
 	return nil
 }
 
+// watched is a callback of wal.Recover that ends with the context, and logs the progress of a long
+// recovery.
+func (s *Store) watched(ctx context.Context, take func(wal.Record) error) func(wal.Record) error {
+	const (
+		every = 5 * time.Second
+		look  = 64 // records between two readings of the clock
+	)
+	records, next := 0, s.clock.Elapsed()+every
+	return func(rec wal.Record) error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if records++; records%look == 0 && s.clock.Elapsed() >= next {
+			next = s.clock.Elapsed() + every
+			s.opts.Logger.Info("recovering the log", "records", records, "segment", rec.Segment, "newest", s.state().NewestLog.Segment)
+		}
+		return take(rec)
+	}
+}
+
 // replayed describes the tables to which a replay applies mutations. A change log that has ended
 // takes none.
 func (c *catalog) replayed() map[uint64]recovery.Table {
@@ -98,11 +120,11 @@ func (c *catalog) replayed() map[uint64]recovery.Table {
 // table file, that half could survive a crash alone. So records that are not known to be on the
 // disk are first written to a new segment. If there are none, recover begins the new segment
 // last, after all else in it that can fail.
-func (s *Store) carryOver(opts *wal.Options, known uint64) error {
+func (s *Store) carryOver(ctx context.Context, opts *wal.Options, known uint64) error {
 	if s.opts.ReadOnly {
 		return nil
 	}
-	found, err := wal.Recover(*opts, known, func(wal.Record) error { return nil })
+	found, err := wal.Recover(*opts, known, s.watched(ctx, func(wal.Record) error { return nil }))
 	if err != nil || found.Durable() {
 		return err
 	}

@@ -103,6 +103,12 @@ type Store struct {
 // that an earlier version gave to other users on the store's files; dir itself and other files in
 // it keep theirs.
 func Open(dir string, opts Options) (*Store, error) {
+	return OpenContext(context.Background(), dir, opts)
+}
+
+// OpenContext is Open, and ends with the error of the context when that ends while the log is
+// replayed. Nothing is lost then: the next Open replays what is missing.
+func OpenContext(ctx context.Context, dir string, opts Options) (*Store, error) {
 	opts, err := opts.withDefaults()
 	if err != nil {
 		return nil, err
@@ -115,7 +121,7 @@ func Open(dir string, opts Options) (*Store, error) {
 		s.external = &external.Log{First: opts.External.FirstAvailable}
 		s.clock = s.external.Clock(s.clock)
 	}
-	if err := s.open(); err != nil {
+	if err := s.open(ctx); err != nil {
 		if s.jobs != nil {
 			s.jobs.Stop()
 		}
@@ -125,7 +131,7 @@ func Open(dir string, opts Options) (*Store, error) {
 	return s, nil
 }
 
-func (s *Store) open() error {
+func (s *Store) open(ctx context.Context) error {
 	if err := s.openFiles(); err != nil {
 		return err
 	}
@@ -139,7 +145,7 @@ func (s *Store) open() error {
 	}
 	s.share()
 	s.prepare()
-	if err := s.recover(); err != nil {
+	if err := s.recover(ctx); err != nil {
 		return err
 	}
 	s.start()

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -39,6 +40,7 @@ func begunMillis(name string) int64 {
 type Archive struct {
 	repo     Repository
 	unsealer Unsealer
+	store    string // the id of the only store whose backups it has; "": it has all
 }
 
 // Open opens a repository to read, or to prune. unsealer is nil if it is not encrypted. The error matches
@@ -55,7 +57,7 @@ func Open(ctx context.Context, repo Repository, unsealer Unsealer) (*Archive, er
 	case kind != plain && unsealer == nil:
 		return nil, fmt.Errorf("%w: it is encrypted, and no identity was given", ErrNotRepository)
 	}
-	return &Archive{repo, unsealer}, nil
+	return &Archive{repo: repo, unsealer: unsealer}, nil
 }
 
 // kindOf returns the text of the marker of a repository.
@@ -141,7 +143,73 @@ func readMarker(ctx context.Context, repo Repository) (kind string, err error) {
 // Names returns the names of the backups, oldest first.
 func (a *Archive) Names(ctx context.Context) ([]string, error) {
 	list, _, err := listBackups(ctx, a.repo, nil)
-	return list, err
+	if err != nil || a.store == "" {
+		return list, err
+	}
+	stores, err := a.stores(ctx, list)
+	return slices.DeleteFunc(list, func(name string) bool { return stores[name] != a.store }), err
+}
+
+// Of returns an Archive that reads the backups of one store only, by the beginning of its id as Info has it. Errors
+// match ErrNoBackup.
+func (a *Archive) Of(ctx context.Context, store string) (*Archive, error) {
+	list, err := a.Names(ctx)
+	if err != nil {
+		return nil, err
+	}
+	stores, err := a.stores(ctx, list)
+	if err != nil {
+		return nil, err
+	}
+	ids := slices.DeleteFunc(distinct(stores), func(id string) bool { return !strings.HasPrefix(id, store) })
+	if len(ids) != 1 {
+		return nil, fmt.Errorf("%w: %q is the beginning of the ids of %d stores", ErrNoBackup, store, len(ids))
+	}
+	return &Archive{a.repo, a.unsealer, ids[0]}, nil
+}
+
+// stores returns the ids of the stores of backups, by name. Those that cannot be read, or do not say it, are left out.
+func (a *Archive) stores(ctx context.Context, backups []string) (map[string]string, error) {
+	stores := map[string]string{}
+	for _, name := range backups {
+		d, err := a.description(ctx, name)
+		if isUnreadable(err) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if id := d.info().Store; id != "" {
+			stores[name] = id
+		}
+	}
+	return stores, nil
+}
+
+// distinct returns each store once.
+func distinct(stores map[string]string) []string {
+	return slices.Compact(slices.Sorted(maps.Values(stores)))
+}
+
+// ofOne returns an error if backups, oldest first, are of several stores. It matches ErrNoBackup.
+func (a *Archive) ofOne(ctx context.Context, backups []string) error {
+	if a.store != "" {
+		return nil
+	}
+	stores, err := a.stores(ctx, backups)
+	ids := distinct(stores)
+	if err != nil || len(ids) < 2 {
+		return err
+	}
+	for i, id := range ids {
+		for _, name := range slices.Backward(backups) {
+			if stores[name] == id {
+				ids[i] = fmt.Sprintf("%.8s (newest %s)", id, name)
+				break
+			}
+		}
+	}
+	return fmt.Errorf("%w: the repository has those of several stores; name a backup, or one of these stores: %s", ErrNoBackup, strings.Join(ids, ", "))
 }
 
 // listBackups returns the names of the backups, oldest first, and of descriptions that do not count. between, if not
@@ -172,8 +240,8 @@ func listBackups(ctx context.Context, repo Repository, between func() error) (li
 	return list, abandoned, nil
 }
 
-// Find returns the name of a backup, which may be shortened as long as one is meant; "" is the newest. Errors match
-// ErrNoBackup.
+// Find returns the name of a backup, which may be shortened as long as one is meant; "" is the newest, if all are of one
+// store. Errors match ErrNoBackup.
 func (a *Archive) Find(ctx context.Context, short string) (string, error) {
 	all, err := a.Names(ctx)
 	if err != nil {
@@ -183,7 +251,7 @@ func (a *Archive) Find(ctx context.Context, short string) (string, error) {
 		return "", fmt.Errorf("%w: the repository has none", ErrNoBackup)
 	}
 	if short == "" {
-		return all[len(all)-1], nil
+		return all[len(all)-1], a.ofOne(ctx, all)
 	}
 	all = slices.DeleteFunc(all, func(name string) bool { return !strings.HasPrefix(name, short) })
 	switch len(all) {
@@ -198,6 +266,8 @@ func (a *Archive) Find(ctx context.Context, short string) (string, error) {
 // Info describes a backup.
 type Info struct {
 	Name string `json:"name"`
+	// Store is the id of the store, 32 hexadecimal digits; "" if the backup is older than this field.
+	Store string `json:"store,omitempty"`
 	// CreatedMillis is when the backup was begun, in milliseconds since the epoch.
 	CreatedMillis int64 `json:"created_millis"`
 	Files         int   `json:"files"`

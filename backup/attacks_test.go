@@ -109,12 +109,12 @@ func TestAVerifyTellsDamageFromWhatCannotBeRead(t *testing.T) {
 		for nth := int64(1); nth <= 3; nth++ {
 			fault := vfs.NewFault(r.fs, 1)
 			fault.Add(vfs.Rule{Ops: vfs.OpReadAt, Nth: nth, Times: vfs.Forever, Action: vfs.FailWith(broken)})
-			failing := &Archive{NewFolder(fault, "/repo"), a.unsealer}
+			failing := &Archive{repo: NewFolder(fault, "/repo"), unsealer: a.unsealer}
 			if report, err := failing.Verify(r.ctx, []string{old, newest}, nil); !errors.Is(err, broken) || errors.Is(err, ErrDamaged) {
 				t.Errorf("read %d fails: %+v, %v", nth, report, err)
 			}
 		}
-		other := &Archive{r.repo(), strangers{}}
+		other := &Archive{repo: r.repo(), unsealer: strangers{}}
 		report, err := other.Verify(r.ctx, []string{old}, nil)
 		if err != nil || len(report.Problems) != 1 || !errors.Is(report.Problems[0], ErrIdentity) || errors.Is(report.Problems[0], ErrDamaged) {
 			t.Errorf("another identity: %+v, %v", report, err)

@@ -49,7 +49,7 @@ func Create(ctx context.Context, repo Repository, fsys vfs.FS, dir string, opts 
 		opts.Clock = clock.System()
 	}
 	fsys = orMachine(fsys)
-	entries, origins, err := listSource(fsys, dir, opts.Beside)
+	entries, origins, store, err := listSource(fsys, dir, opts.Beside)
 	if err != nil {
 		return Info{}, err
 	}
@@ -64,7 +64,7 @@ func Create(ctx context.Context, repo Repository, fsys vfs.FS, dir string, opts 
 		}
 	}
 	now := opts.Clock.NowMillis() // after the first wait
-	c.d = &description{name: newName(now), createdMillis: now, entries: entries, origins: origins}
+	c.d = &description{name: newName(now), createdMillis: now, entries: entries, origins: origins, store: store}
 	c.notice = notice{repo, c.d.name, now, now}
 	if err := c.notice.put(ctx); err != nil {
 		return Info{}, err

@@ -2,6 +2,7 @@ package backup
 
 import (
 	"encoding/binary"
+	"encoding/hex"
 	"fmt"
 	"math"
 	"path"
@@ -26,10 +27,15 @@ type description struct {
 	added         int64   // bytes of files that the repository did not have before
 	entries       []entry // by path
 	origins       []origin
+	store         [16]byte // the id of the store that was backed up; zero: not known
 }
 
-// descriptionVersion is that of descriptions with origins. Others are of formatVersion.
-const descriptionVersion = 2
+const (
+	// descriptionVersion is that of descriptions with a store, which are written.
+	descriptionVersion = 3
+	// originsVersion is that of descriptions with origins and no store. Others are of formatVersion.
+	originsVersion = 2
+)
 
 // origin says where the log of a store goes on behind a backup of it.
 type origin struct {
@@ -45,16 +51,15 @@ func (d *description) info() Info {
 	for i := range d.entries {
 		info.Bytes += d.entries[i].size
 	}
+	if d.store != [16]byte{} {
+		info.Store = hex.EncodeToString(d.store[:])
+	}
 	return info
 }
 
 // encode returns the bytes of a description. It fails if they are more than a reader takes.
 func (d *description) encode() ([]byte, error) {
-	version := uint32(formatVersion)
-	if len(d.origins) > 0 {
-		version = descriptionVersion
-	}
-	b := binary.LittleEndian.AppendUint32([]byte(descriptionMagic), version)
+	b := binary.LittleEndian.AppendUint32([]byte(descriptionMagic), descriptionVersion)
 	b = appendString(b, d.name)
 	b = binary.AppendVarint(b, d.createdMillis)
 	b = binary.AppendUvarint(b, uint64(d.added))
@@ -68,14 +73,13 @@ func (d *description) encode() ([]byte, error) {
 		b = binary.LittleEndian.AppendUint64(b, e.sum)
 		b = append(b, e.suffix[:]...)
 	}
-	if len(d.origins) > 0 {
-		b = binary.AppendUvarint(b, uint64(len(d.origins)))
-	}
+	b = binary.AppendUvarint(b, uint64(len(d.origins)))
 	for _, o := range d.origins {
 		b = append(appendString(b, o.within), o.store[:]...)
 		b = binary.AppendUvarint(binary.AppendUvarint(b, o.segment), o.changes)
 		b = binary.AppendVarint(b, o.micros)
 	}
+	b = append(b, d.store[:]...)
 	b = binary.LittleEndian.AppendUint64(b, xxhash.Sum64(b))
 	if len(b) > maxText {
 		return nil, fmt.Errorf("%w: its %d files need a description of more than %d bytes", ErrSource, len(d.entries), maxText)
@@ -129,8 +133,8 @@ func decodeDescription(b []byte) (*description, error) {
 		}
 		d.entries = append(d.entries, e)
 	}
-	if version == descriptionVersion {
-		if err := d.readOrigins(&r); err != nil {
+	if version >= originsVersion {
+		if err := d.readOrigins(&r, version); err != nil {
 			return nil, err
 		}
 	}
@@ -140,8 +144,8 @@ func decodeDescription(b []byte) (*description, error) {
 	return d, d.check()
 }
 
-// readOrigins reads at least one origin, each of which is of a store that the description has.
-func (d *description) readOrigins(r *fields) error {
+// readOrigins reads the origins, each of which is of a store that the description has, and the store.
+func (d *description) readOrigins(r *fields, version uint32) error {
 	count := r.size()
 	for i := int64(0); i < count && !r.bad; i++ {
 		o := origin{within: r.text(), store: [16]byte(r.bytes(16)), segment: number(r, binary.Uvarint), changes: number(r, binary.Uvarint), micros: r.signed()}
@@ -150,7 +154,18 @@ func (d *description) readOrigins(r *fields) error {
 		}
 		d.origins = append(d.origins, o)
 	}
-	if r.bad || count == 0 {
+	switch version {
+	case originsVersion: // it was not written without origins
+		r.bad = r.bad || count == 0
+		for _, o := range d.origins {
+			if o.within == "" {
+				d.store = o.store
+			}
+		}
+	default:
+		d.store = [16]byte(r.bytes(len(d.store)))
+	}
+	if r.bad {
 		return fmt.Errorf("%w: of its %d stores with a log", ErrDamaged, count)
 	}
 	return nil

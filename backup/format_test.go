@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -52,7 +53,7 @@ func TestTheFormatDocumentShowsWhatIsWritten(t *testing.T) {
 		t.Errorf("marker: %q, %v", got, err)
 	}
 	current := entry{path: "CURRENT", file: file{kind: otherFile, size: 5, unique: [16]byte([]byte("sixteen letters."))}, suffix: [8]byte{1, 2, 3, 4, 5, 6, 7, 8}}
-	d := &description{name: "20261126T215022.123Z-00c0ffee", createdMillis: 1_795_729_822_123, added: 5, entries: []entry{current}}
+	d := &description{name: "20261126T215022.123Z-00c0ffee", createdMillis: 1_795_729_822_123, added: 5, entries: []entry{current}, store: [16]byte([]byte("sixteen letters."))}
 	got, err := d.encode()
 	if err != nil || !bytes.Equal(got, exampleBytes(t, "description")) {
 		t.Errorf("description: % x, %v", got, err)
@@ -75,11 +76,21 @@ func TestTheFormatDocumentShowsWhatIsWritten(t *testing.T) {
 	}
 	d.origins = []origin{{store: [16]byte([]byte("sixteen letters.")), segment: 7, changes: 1, micros: 1_795_729_822_123_999}}
 	got, err = d.encode()
-	if plain := exampleBytes(t, "description"); err != nil || !bytes.Equal(got[12:len(got)-8], append(plain[12:len(plain)-8:len(plain)-8], exampleBytes(t, "origins")...)) || got[8] != descriptionVersion {
+	plain := exampleBytes(t, "description")
+	store := plain[len(plain)-24 : len(plain)-8]
+	if want := slices.Concat(plain[:len(plain)-25], exampleBytes(t, "origins"), store); err != nil || !bytes.Equal(got[:len(got)-8], want) {
 		t.Errorf("description with origins: % x, %v", got, err)
 	}
 	if read, err := decodeDescription(got); err != nil || len(read.origins) != 1 || read.origins[0] != d.origins[0] {
 		t.Errorf("it reads as %+v, %v", read, err)
+	}
+	old := slices.Concat(plain[:8], []byte{originsVersion}, plain[9:len(plain)-25], exampleBytes(t, "origins"), make([]byte, 8))
+	if read, err := decodeDescription(reseal(old)); err != nil || read.store != d.store || len(read.origins) != 1 {
+		t.Errorf("version 2 reads as %+v, %v", read, err)
+	}
+	older := slices.Concat(plain[:8], []byte{formatVersion}, plain[9:len(plain)-25], make([]byte, 8))
+	if read, err := decodeDescription(reseal(older)); err != nil || len(read.entries) != 1 || read.info().Store != "" {
+		t.Errorf("version 1 reads as %+v, %v", read, err)
 	}
 	if name := example(t, "name"); fmt.Sprintln(current.object()) != name {
 		t.Errorf("name: %s", current.object())

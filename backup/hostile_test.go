@@ -22,7 +22,7 @@ import (
 
 // small is a description that is legal.
 func small() *description {
-	return &description{name: "20261126T215022.123Z-00c0ffee", createdMillis: 1_795_730_000_000, added: 10, entries: []entry{
+	return &description{name: "20261126T215022.123Z-00c0ffee", createdMillis: 1_795_730_000_000, added: 10, store: [16]byte{15: 1}, entries: []entry{
 		{path: "CURRENT", file: file{kind: otherFile, size: 33, unique: [16]byte{1}}},
 		{path: "MANIFEST-000001", file: file{kind: otherFile, size: 1 << 20, unique: [16]byte{2}}},
 		{path: "capacity/CURRENT", file: file{kind: otherFile, size: 33, unique: [16]byte{3}}},
@@ -89,7 +89,7 @@ func TestDescriptionsThatLieAreRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b = binary.AppendUvarint(b[:len(b)-9], 1<<62)
+	b = binary.AppendUvarint(b[:len(b)-26], 1<<62)
 	if _, err := decodeDescription(reseal(append(b, make([]byte, 8)...))); !errors.Is(err, ErrDamaged) {
 		t.Errorf("2^62 files: %v", err)
 	}
@@ -301,7 +301,7 @@ func TestPruneKeepsWhatItIsTold(t *testing.T) {
 		{PruneOptions{Keep: 9}, 6}, {PruneOptions{Keep: 2}, 2}, {PruneOptions{OlderThan: 2500 * time.Millisecond}, 3}, {PruneOptions{OlderThan: 1}, 1},
 		{PruneOptions{Keep: 2, OlderThan: 3500 * time.Millisecond}, 4}, {PruneOptions{Keep: 5, OlderThan: 1500 * time.Millisecond}, 5},
 	} {
-		if drop := c.opts.choose(all, now); !slices.Equal(drop, all[:6-c.left]) {
+		if drop := c.opts.choose(all, nil, now); !slices.Equal(drop, all[:6-c.left]) {
 			t.Errorf("%+v drops %v", c.opts, drop)
 		}
 	}
@@ -313,6 +313,54 @@ func TestPruneKeepsWhatItIsTold(t *testing.T) {
 		t.Errorf("left are %v, %v", found, err)
 	}
 	r.prune(a, 2) // the damaged one goes
+	r.verify(a)
+	r.tidy(a)
+}
+
+// TestStoresShareARepository: each keeps its own backups, and a restore says which stores there are.
+func TestStoresShareARepository(t *testing.T) {
+	r := newRig(t, 1, nil)
+	other := *newRig(t, 2, nil)
+	other.fs, other.clock = r.fs, r.clock
+	other.store, other.made = r.open("/other", false), 50
+	t.Cleanup(func() { other.store.Close() })
+	var mine, its []string
+	for range 3 {
+		mine = append(mine, r.backUp())
+		its = append(its, other.backUp())
+	}
+	a := r.archive()
+	first, err := a.Info(r.ctx, mine[0])
+	r.ok(err)
+	last, err := a.Info(r.ctx, its[2])
+	r.ok(err)
+	if first.Store == last.Store || len(first.Store) != 32 {
+		t.Fatalf("the stores are %q and %q", first.Store, last.Store)
+	}
+	for what, find := range map[string]func() (string, error){
+		"newest": func() (string, error) { return a.Find(r.ctx, "") },
+		"moment": func() (string, error) { return a.RestoreAt(r.ctx, 1, r.fs, "/at", nil) },
+	} {
+		if name, err := find(); !errors.Is(err, ErrNoBackup) || !strings.Contains(err.Error(), mine[2]) || !strings.Contains(err.Error(), last.Store[:8]) {
+			t.Errorf("%s: %q, %v", what, name, err)
+		}
+	}
+	if _, err := a.Of(r.ctx, ""); !errors.Is(err, ErrNoBackup) {
+		t.Errorf("any store: %v", err)
+	}
+	one, err := a.Of(r.ctx, first.Store[:8])
+	r.ok(err)
+	if name, err := one.Find(r.ctx, ""); err != nil || name != mine[2] {
+		t.Errorf("the newest of one store: %q, %v", name, err)
+	}
+	if report := r.prune(a, 2); !slices.Equal(report.Backups, []string{mine[0], its[0]}) {
+		t.Errorf("deleted are %q", report.Backups)
+	}
+	r.damage(backupsPrefix+mine[1], []byte("nonsense")) // three newer ones of any store
+	if report := r.prune(a, 1); !slices.Equal(report.Backups, []string{mine[1], its[1]}) {
+		t.Errorf("deleted are %q", report.Backups)
+	}
+	r.prune(a, 1)
 	r.verify(a)
 	r.tidy(a)
 }

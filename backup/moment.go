@@ -199,10 +199,13 @@ func (a *Archive) Moments(ctx context.Context, backups []string) (map[string]Mom
 }
 
 // RestoreAt is Restore of the newest backup before a moment, in microseconds since the epoch, whose name it returns, and
-// of the log up to the moment, which is included. It passes over backups that cannot be read. Errors match ErrMoment,
-// too.
+// of the log up to the moment, which is included. It passes over backups that cannot be read, and refuses those of
+// several stores. Errors match ErrMoment, too.
 func (a *Archive) RestoreAt(ctx context.Context, micros int64, fsys vfs.FS, dir string, progress func(Progress)) (backup string, err error) {
 	names, err := a.Names(ctx)
+	if err == nil {
+		err = a.ofOne(ctx, names)
+	}
 	if err != nil {
 		return "", err
 	}

@@ -22,9 +22,9 @@ const (
 )
 
 // PruneOptions say what to delete. Keep or OlderThan must be given; a backup is deleted if both that are given
-// agree. The newest is never deleted.
+// agree. The newest of each store is never deleted.
 type PruneOptions struct {
-	// Keep is how many of the newest backups stay; 0 is not given.
+	// Keep is how many of the newest backups of each store stay; 0 is not given.
 	Keep int
 	// OlderThan is the age from which backups are deleted; 0 is not given.
 	OlderThan time.Duration
@@ -84,7 +84,11 @@ func (a *Archive) Prune(ctx context.Context, opts PruneOptions) (report PruneRep
 		return report, err
 	}
 	finished := slices.DeleteFunc(slices.Clone(all), func(name string) bool { return begun[name] })
-	drop := opts.choose(finished, opts.Clock.NowMillis())
+	stores, err := a.stores(ctx, finished)
+	if err != nil {
+		return report, err
+	}
+	drop := opts.choose(finished, stores, opts.Clock.NowMillis())
 	p.kept = slices.DeleteFunc(all, func(name string) bool { return slices.Contains(drop, name) })
 	if p.used, p.oldest, err = a.used(ctx, p.kept); err != nil {
 		return report, err
@@ -125,13 +129,21 @@ func (p *pruner) state(ctx context.Context) (all []string, begun map[string]bool
 	return all, begun, nil
 }
 
-// choose returns the backups to delete. names are those that are finished, oldest first.
-func (o *PruneOptions) choose(names []string, nowMillis int64) (drop []string) {
-	for _, name := range names[:max(len(names)-max(o.Keep, 1), 0)] {
-		if o.OlderThan == 0 || nowMillis-begunMillis(name) > o.OlderThan.Milliseconds() {
+// choose returns the backups to delete. names are those that are finished, oldest first. One whose store is not known
+// counts for no store, and goes if enough backups of any stores are newer.
+func (o *PruneOptions) choose(names []string, stores map[string]string, nowMillis int64) (drop []string) {
+	newer := map[string]int{} // by store
+	for i, name := range slices.Backward(names) {
+		store := stores[name]
+		if store == "" {
+			newer[store] = len(names) - 1 - i
+		}
+		if newer[store] >= max(o.Keep, 1) && (o.OlderThan == 0 || nowMillis-begunMillis(name) > o.OlderThan.Milliseconds()) {
 			drop = append(drop, name)
 		}
+		newer[store]++
 	}
+	slices.Reverse(drop)
 	return drop
 }
 

@@ -222,7 +222,7 @@ func (r *restorer) check(entries []entry) error {
 		if !isStore {
 			continue
 		}
-		if _, _, err := listStore(r.fs, r.dir, path.Clean(within)); err != nil {
+		if _, _, _, err := listStore(r.fs, r.dir, path.Clean(within)); err != nil {
 			return fmt.Errorf("%w: backup %s: %w", ErrDamaged, r.backup, err)
 		}
 	}

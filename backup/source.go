@@ -107,13 +107,14 @@ func isWord(name string) bool {
 }
 
 // listSource lists the files of a checkpoint of a store, of those in directories of it, and the files beside, by path.
-func listSource(fsys vfs.FS, dir string, beside []string) (entries []entry, origins []origin, err error) {
+// The id is that of the store that made the checkpoint.
+func listSource(fsys vfs.FS, dir string, beside []string) (entries []entry, origins []origin, store [16]byte, err error) {
 	list, err := fsys.List(dir)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, store, err
 	}
-	if entries, origins, err = listStore(fsys, dir, ""); err != nil {
-		return nil, nil, err
+	if entries, origins, store, err = listStore(fsys, dir, ""); err != nil {
+		return nil, nil, store, err
 	}
 	if slices.Contains(list, registryFile) {
 		beside = append(slices.Clone(beside), filepath.Join(dir, registryFile))
@@ -124,7 +125,7 @@ func listSource(fsys vfs.FS, dir string, beside []string) (entries []entry, orig
 			err = e.check()
 		}
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, store, err
 		}
 		entries = append(entries, e)
 	}
@@ -132,32 +133,33 @@ func listSource(fsys vfs.FS, dir string, beside []string) (entries []entry, orig
 		if _, err := fsys.Stat(filepath.Join(dir, name, manifest.CurrentName)); err != nil || !isWord(name) {
 			continue
 		}
-		inner, its, err := listStore(fsys, dir, name)
+		inner, its, _, err := listStore(fsys, dir, name)
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, store, err
 		}
 		entries, origins = append(entries, inner...), append(origins, its...)
 	}
 	slices.SortFunc(entries, func(a, b entry) int { return strings.Compare(a.path, b.path) })
-	return entries, origins, nil
+	return entries, origins, store, nil
 }
 
-// listStore lists the files of the store in a directory within dir, and where its log goes on, if it was kept.
-func listStore(fsys vfs.FS, dir, within string) (entries []entry, origins []origin, err error) {
+// listStore lists the files of the store in a directory within dir, and where its log goes on, if it was kept. The id is
+// that of the store that made the checkpoint.
+func listStore(fsys vfs.FS, dir, within string) (entries []entry, origins []origin, store [16]byte, err error) {
 	at := filepath.Join(dir, within)
 	state, report, err := manifest.Load(fsys, at)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%w: %w", ErrSource, err)
+		return nil, nil, store, fmt.Errorf("%w: %w", ErrSource, err)
 	}
 	if state.NewestLog != (manifest.LogEnd{}) {
-		return nil, nil, fmt.Errorf("%w: the store in %s has a log; make a checkpoint of it", ErrSource, at)
+		return nil, nil, store, fmt.Errorf("%w: the store in %s has a log; make a checkpoint of it", ErrSource, at)
 	}
 	inventory, err := manifest.TakeInventory(fsys, at, state)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, store, err
 	}
 	if len(inventory.Missing) > 0 {
-		return nil, nil, fmt.Errorf("%w: %s is missing", ErrSource, filepath.Join(at, inventory.Missing[0]))
+		return nil, nil, store, fmt.Errorf("%w: %s is missing", ErrSource, filepath.Join(at, inventory.Missing[0]))
 	}
 	if o := state.Origin; o.Segment != 0 {
 		origins = []origin{{within, o.StoreID, o.Segment, o.Changes, max(state.IssuedMillis, 0)*1000 + 999}}
@@ -183,11 +185,11 @@ func listStore(fsys vfs.FS, dir, within string) (entries []entry, origins []orig
 	for _, name := range []string{filepath.Base(report.Name), manifest.CurrentName} {
 		e, err := otherEntry(fsys, filepath.Join(at, name), path.Join(within, name))
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, store, err
 		}
 		entries = append(entries, e)
 	}
-	return entries, origins, nil
+	return entries, origins, state.Origin.StoreID, nil
 }
 
 // otherEntry describes a file that is made anew for each checkpoint.

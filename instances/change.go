@@ -98,12 +98,12 @@ func (h *Home) Create(ctx context.Context, name string, kind ots.InstanceType) e
 				return fmt.Errorf("%w: tables of an instance %q, of type %s; create it with that name and type to have them back", ErrExists, had, other)
 			}
 		}
-		if _, err := h.room(kind); err != nil { // fail before the registry lists the instance
+		if _, err := h.room(ctx, kind); err != nil { // fail before the registry lists the instance
 			return err
 		}
 		r.add(&record{Name: name, Type: kind, CreatedMillis: h.now()})
 		return nil
-	}, func() error { return h.serve(h.registry.find(name)) })
+	}, func() error { return h.serve(ctx, h.registry.find(name)) })
 }
 
 // Delete removes an instance, its access keys and, if withTables is set, its tables. Without
@@ -145,12 +145,12 @@ func (h *Home) Delete(ctx context.Context, name string, withTables bool) error {
 // finishDelete drops the tables of an instance that is marked as deleting, and removes its
 // record. After a failure, Open or Delete tries again. REQUIRES: mu is held.
 func (h *Home) finishDelete(ctx context.Context, in *record) error {
-	r, err := h.room(in.Type)
+	r, err := h.room(ctx, in.Type)
 	if err != nil {
 		return err
 	}
 	if r.engine == nil { // no other instance has its type
-		if err := h.serve(&record{Name: in.Name, Type: in.Type}); err != nil {
+		if err := h.serve(ctx, &record{Name: in.Name, Type: in.Type}); err != nil {
 			return err
 		}
 	}

@@ -92,6 +92,11 @@ type InstanceKey struct {
 // Open opens the home in dir, or makes one. It finishes deletions of instances that a crash
 // interrupted. Errors of the store are those of flagstone.Open.
 func Open(dir string, opts Options) (*Home, error) {
+	return OpenContext(context.Background(), dir, opts)
+}
+
+// OpenContext is Open, and ends with the error of the context as flagstone.OpenContext does.
+func OpenContext(ctx context.Context, dir string, opts Options) (*Home, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -104,17 +109,17 @@ func Open(dir string, opts Options) (*Home, error) {
 		}
 	}
 	h := &Home{dir: dir, opts: opts, rooms: make(map[ots.InstanceType]*room), changing: make(chan struct{}, 1), held: make(chan struct{}, maxCheckpoints)}
-	if err := h.open(); err != nil {
+	if err := h.open(ctx); err != nil {
 		return nil, errors.Join(err, h.Close())
 	}
 	return h, nil
 }
 
-func (h *Home) open() error {
+func (h *Home) open(ctx context.Context) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	// The lock of this store protects the whole home.
-	if _, err := h.room(ots.HighPerformance); err != nil {
+	if _, err := h.room(ctx, ots.HighPerformance); err != nil {
 		return err
 	}
 	if !h.opts.Store.ReadOnly {
@@ -124,7 +129,7 @@ func (h *Home) open() error {
 	}
 	// The capacity store may hold tables of instances that are not registered.
 	if _, err := os.Stat(filepath.Join(h.dir, CapacityDir, "CURRENT")); err == nil {
-		if _, err := h.room(ots.Capacity); err != nil {
+		if _, err := h.room(ctx, ots.Capacity); err != nil {
 			return err
 		}
 	}
@@ -132,7 +137,7 @@ func (h *Home) open() error {
 		return err
 	}
 	for _, in := range h.registry.Instances {
-		if err := h.serve(in); err != nil {
+		if err := h.serve(ctx, in); err != nil {
 			return err
 		}
 	}
@@ -140,7 +145,7 @@ func (h *Home) open() error {
 	h.reportStrays()
 	for _, in := range h.registry.clone().Instances {
 		if in.Deleting && !h.opts.Store.ReadOnly {
-			if err := h.finishDelete(context.Background(), in); err != nil {
+			if err := h.finishDelete(ctx, in); err != nil {
 				return err
 			}
 		}
@@ -188,7 +193,7 @@ func (r *registry) add(in *record) {
 func (h *Home) now() int64 { return h.rooms[ots.HighPerformance].store.WallMillis() }
 
 // room returns the store of a type, and opens or makes it if necessary. REQUIRES: mu is held.
-func (h *Home) room(kind ots.InstanceType) (*room, error) {
+func (h *Home) room(ctx context.Context, kind ots.InstanceType) (*room, error) {
 	if r := h.rooms[kind]; r != nil {
 		return r, nil
 	}
@@ -199,7 +204,7 @@ func (h *Home) room(kind ots.InstanceType) (*room, error) {
 	if on := h.opts.OnEvent; on != nil {
 		opts.OnEvent = func(e flagstone.Event) { on(kind, e) }
 	}
-	store, err := flagstone.Open(dir, opts)
+	store, err := flagstone.OpenContext(ctx, dir, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -225,8 +230,8 @@ func capacityOptions(o flagstone.Options) flagstone.Options {
 }
 
 // serve adds an instance to the engine of its type. REQUIRES: mu is held.
-func (h *Home) serve(in *record) error {
-	r, err := h.room(in.Type)
+func (h *Home) serve(ctx context.Context, in *record) error {
+	r, err := h.room(ctx, in.Type)
 	switch {
 	case err != nil:
 		return err

@@ -30,11 +30,11 @@ type LogNote struct {
 	Edit   []byte // the change as an edit; empty if only a copy of files could repeat it
 }
 
-// LogOrigin says where the log of the store that made a checkpoint goes on. It has no meaning in a store that was
+// LogOrigin says which store made a checkpoint, and where its log goes on. It has no meaning in a store that was
 // written to since.
 type LogOrigin struct {
 	StoreID [16]byte
-	// Segment has, or comes before, the first record that the checkpoint lacks; 0: there is no origin.
+	// Segment has, or comes before, the first record that the checkpoint lacks; 0: the log is not kept.
 	Segment uint64
 	// Changes is KeptLog.Changes of the checkpoint.
 	Changes uint64

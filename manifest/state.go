@@ -52,7 +52,7 @@ type State struct {
 	External *External
 	// Kept says what is kept of the log beyond that.
 	Kept KeptLog
-	// Origin is set in a checkpoint of a store that keeps its log.
+	// Origin is set in a checkpoint.
 	Origin LogOrigin
 	// LastSeq is a floor for the last sequence number assigned: at least that of every file,
 	// flush and SeqTime.

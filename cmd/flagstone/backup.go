@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -223,6 +224,9 @@ func (b *backupCreateCommand) Run(ctx context.Context, c *output) error {
 			return err
 		}
 		fmt.Fprintf(c.out, "%s: %d files, %s, of which %s are new\n", info.Name, info.Files, bytesText(info.Bytes), bytesText(info.AddedBytes))
+		if sealer == nil { // this command cannot read encrypted ones
+			return b.sayOthers(ctx, c, repo, info)
+		}
 		return nil
 	})
 	if errors.Is(err, context.Canceled) {
@@ -232,6 +236,24 @@ func (b *backupCreateCommand) Run(ctx context.Context, c *output) error {
 		b.sweep(ctx, c, repo)
 	}
 	return err
+}
+
+// sayOthers says it if the backup before is of another store.
+func (b *backupCreateCommand) sayOthers(ctx context.Context, c *output, repo backup.Repository, made backup.Info) error {
+	archive, err := backup.Open(ctx, repo, nil)
+	if err != nil {
+		return err
+	}
+	names, err := archive.Names(ctx)
+	at := slices.Index(names, made.Name)
+	if err != nil || at < 1 {
+		return err
+	}
+	// One that cannot be read is for 'backup verify'.
+	if before, err := archive.Info(ctx, names[at-1]); err == nil && before.Store != "" && before.Store != made.Store {
+		fmt.Fprintf(c.err, "flagstone: the backup before it is of another store, %.8s; this one is %.8s. To restore the newest, name it, or --store\n", before.Store, made.Store)
+	}
+	return nil
 }
 
 // digest makes the file of the digest of a checkpoint, in the checkpoint.
@@ -269,7 +291,7 @@ type backupListCommand struct {
 
 // Help is the long help of the command.
 func (backupListCommand) Help() string {
-	return `A backup whose description cannot be read has the error in its line, and the exit status is 1. RESTORABLE FROM and UNTIL bound the moments that 'restore --at' restores with the backup and the log behind it.`
+	return `A backup whose description cannot be read has the error in its line, and the exit status is 1. STORE is the beginning of the id of the store, which differs for stores that share a repository. RESTORABLE FROM and UNTIL bound the moments that 'restore --at' restores with the backup and the log behind it.`
 }
 
 // Run prints the backups.
@@ -288,7 +310,7 @@ func (l *backupListCommand) Run(ctx context.Context, c *output) error {
 	}
 	w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
 	if !l.JSON {
-		fmt.Fprintln(w, "NAME\tBEGUN\tFILES\tBYTES\tNEW BYTES\tRESTORABLE FROM\tUNTIL")
+		fmt.Fprintln(w, "NAME\tSTORE\tBEGUN\tFILES\tBYTES\tNEW BYTES\tRESTORABLE FROM\tUNTIL")
 	}
 	unreadable := 0
 	for _, name := range names {
@@ -309,7 +331,7 @@ func (l *backupListCommand) Run(ctx context.Context, c *output) error {
 		case l.JSON:
 			err = c.jsonLine(line)
 		default:
-			_, err = fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%s\t%s\n", info.Name, moment(info.CreatedMillis), info.Files, info.Bytes, info.AddedBytes,
+			_, err = fmt.Fprintf(w, "%s\t%.8s\t%s\t%d\t%d\t%d\t%s\t%s\n", info.Name, cmp.Or(info.Store, "-"), moment(info.CreatedMillis), info.Files, info.Bytes, info.AddedBytes,
 				cmp.Or(line.RestorableFrom, "-"), cmp.Or(line.RestorableUntil, "-"))
 		}
 		if err != nil {
@@ -326,6 +348,16 @@ func (l *backupListCommand) Run(ctx context.Context, c *output) error {
 type ofBackup struct {
 	readRepository
 	Backup string `arg:"" optional:"" help:"The backup, or the beginning of its name."`
+	Store  string `placeholder:"ID" help:"Look at backups of this store only, in a repository of several: the beginning of its id, as 'backup list' prints it."`
+}
+
+// archive opens the repository, for one store if that is named.
+func (b *ofBackup) archive(ctx context.Context) (*backup.Archive, error) {
+	a, err := b.readRepository.archive(ctx)
+	if err != nil || b.Store == "" {
+		return a, err
+	}
+	return a.Of(ctx, b.Store)
 }
 
 type backupVerifyCommand struct {
@@ -372,14 +404,14 @@ func (v *backupVerifyCommand) Run(ctx context.Context, c *output) error {
 
 type backupPruneCommand struct {
 	readRepository
-	Keep            int           `placeholder:"N" help:"Keep the newest N."`
-	OlderThan       time.Duration `placeholder:"DURATION" help:"Delete only what is older, as 720h. Without --keep the newest stays."`
+	Keep            int           `placeholder:"N" help:"Keep the newest N of each store."`
+	OlderThan       time.Duration `placeholder:"DURATION" help:"Delete only what is older, as 720h. Without --keep the newest of each store stays."`
 	UnfinishedAfter time.Duration `default:"24h" placeholder:"DURATION" help:"When a backup that was begun, and shows no sign of life, counts as dead: ${default} if not given, at least 2h."`
 }
 
 // Help is the long help of the command.
 func (backupPruneCommand) Help() string {
-	return `Deletes backups by --keep, --older-than or, if both are given, those that both would delete. Then it deletes what no backup needs any more, unless a backup is being made: that stays until the next prune.
+	return `Deletes backups by --keep, --older-than or, if both are given, those that both would delete. Each store that shares the repository keeps its own. Then it deletes what no backup needs any more, unless a backup is being made: that stays until the next prune.
 
   flagstone backup prune /mnt/backups --keep 14`
 }
@@ -428,7 +460,7 @@ type restoreCommand struct {
 
 // Help is the long help of the command.
 func (restoreCommand) Help() string {
-	return `Restores the newest backup, or the one that is named, with its instances and access keys, and verifies every byte. 'flagstone serve --dir DIR' then serves it. Until all is there the directory is named DIR.partial, and if the command is killed, that can be deleted.
+	return `Restores the newest backup, or the one that is named, as it must be if the repository has those of several stores and --store names none, with its instances and access keys, and verifies every byte. 'flagstone serve --dir DIR' then serves it. Until all is there the directory is named DIR.partial, and if the command is killed, that can be deleted.
 
   flagstone restore /mnt/backups --to ./restored
   flagstone serve --dir ./restored
@@ -538,7 +570,7 @@ func (b *backupRehearseCommand) Run(ctx context.Context, c *output) (err error) 
 		return err
 	}
 	// Opening the home compares the instances with the stores.
-	home, err := instances.Open(dir, instances.Options{Store: flagstone.Options{ReadOnly: true}})
+	home, err := instances.OpenContext(ctx, dir, instances.Options{Store: flagstone.Options{ReadOnly: true}})
 	if err != nil {
 		return err
 	}

@@ -97,6 +97,40 @@ func same(t *testing.T, a, b, name string) {
 	}
 }
 
+// TestStoresShareARepository: the commands tell them apart.
+func TestStoresShareARepository(t *testing.T) {
+	at := t.TempDir()
+	repo := filepath.Join(at, "backups")
+	dirs := []string{filepath.Join(at, "one"), filepath.Join(at, "two")}
+	for _, dir := range dirs {
+		_, stop := serving(t, "--dir", dir)
+		stop()
+	}
+	names := make([]string, 4)
+	for i := range names {
+		status, out, errOut := command(t, "backup", "create", repo, "--dir", dirs[i/2])
+		names[i], _, _ = strings.Cut(out, ":")
+		if status != 0 || strings.Contains(errOut, "another store") != (i == 2) {
+			t.Fatalf("create %d: status %d, %q, %q", i, status, out, errOut)
+		}
+	}
+	list := regexp.MustCompile(`(?m)^2\S+  ([0-9a-f]{8})  `).FindAllStringSubmatch(succeed(t, "backup", "list", repo), -1)
+	if len(list) != 4 || list[0][1] != list[1][1] || list[2][1] != list[3][1] || list[1][1] == list[2][1] {
+		t.Fatalf("listed are %q", list)
+	}
+	for _, args := range [][]string{{"restore", repo, "--to", filepath.Join(at, "any")}, {"backup", "rehearse", repo}} {
+		if status, out, errOut := command(t, args...); status != 1 || !strings.Contains(errOut, names[1]) || exists(filepath.Join(at, "any")) {
+			t.Errorf("%q: status %d, %q, %q", args, status, out, errOut)
+		}
+	}
+	if out := succeed(t, "restore", repo, "--store", list[0][1], "--to", filepath.Join(at, "restored")); !strings.Contains(out, names[1]) {
+		t.Errorf("restored is %q", out)
+	}
+	if out := succeed(t, "backup", "prune", repo, "--keep", "1"); strings.Contains(out, names[1]) || !strings.Contains(out, names[0]) {
+		t.Errorf("prune says %q", out)
+	}
+}
+
 // TestBackupsAreEncrypted runs all commands with and without keys, on a folder that no process has open.
 func TestBackupsAreEncrypted(t *testing.T) {
 	at := t.TempDir()

@@ -35,7 +35,7 @@ func (a *at) openFolder(ctx context.Context, readOnly bool) (*instances.Home, er
 	}
 	// An import syncs the log when it remembers how far it is, and at the end.
 	options := flagstone.Options{CacheSize: 16 << 20, ReadOnly: readOnly, Sync: flagstone.SyncNone}
-	home, err := instances.Open(a.Dir, instances.Options{Store: options})
+	home, err := instances.OpenContext(ctx, a.Dir, instances.Options{Store: options})
 	if errors.Is(err, flagstone.ErrLocked) {
 		return nil, fmt.Errorf("%w; if that is a server, name its address by --endpoint, or stop it", err)
 	}

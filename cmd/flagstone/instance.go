@@ -65,7 +65,7 @@ func (a *at) open(ctx context.Context, want intent) (admin.Admin, error) {
 	if want != toMake && !exists(filepath.Join(a.Dir, "CURRENT")) {
 		return nil, fmt.Errorf("no store in %s; name it with --dir, or make one with 'flagstone serve'", a.Dir)
 	}
-	home, err := instances.Open(a.Dir, instances.Options{Store: flagstone.Options{CacheSize: 1 << 20, ReadOnly: want == toRead}})
+	home, err := instances.OpenContext(ctx, a.Dir, instances.Options{Store: flagstone.Options{CacheSize: 1 << 20, ReadOnly: want == toRead}})
 	if errors.Is(err, flagstone.ErrLocked) {
 		return nil, fmt.Errorf("%w; it is not a server that answers on its administration port: wait until it is ready, or stop it", err)
 	}

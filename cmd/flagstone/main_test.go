@@ -257,6 +257,38 @@ func TestProgramsOfThisMachineReachAServerThatListensOnAllAddresses(t *testing.T
 	}
 }
 
+func TestASizeWithWhichEachWriteWouldBeAFileIsRefused(t *testing.T) {
+	for _, flag := range []string{"--memory-budget", "--memtable-size", "--table-file-size", "--wal-segment-size", "--partition-split-size", "--cache-size"} {
+		dir := filepath.Join(t.TempDir(), "data")
+		status, _, errOut := command(t, "serve", "--dir", dir, "--addr", "127.0.0.1:0", flag, "10")
+		if status != 2 || !strings.Contains(errOut, flag+" is 10 bytes; give ") || exists(dir) {
+			t.Errorf("%s: status %d, %q", flag, status, errOut)
+		}
+	}
+}
+
+// TestAServerThatIsStoppedWhileItRecoversEndsInGoodOrder: the signal came before the first record was replayed.
+func TestAServerThatIsStoppedWhileItRecoversEndsInGoodOrder(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	server, _ := servingProcess(t, "--dir", dir)
+	for _, line := range [][]string{{"table", "create", "t", "--key", "k:string"}, {"put", "t", "a", "-s", "v=1"}} {
+		if status, _, errOut := command(t, append(line, "--dir", dir)...); status != 0 {
+			t.Fatal(errOut)
+		}
+	}
+	kill(server)
+	stopped, stop := context.WithCancel(context.Background())
+	stop()
+	var out, errOut bytes.Buffer
+	status := run(stopped, []string{"serve", "--dir", dir, "--addr", "127.0.0.1:0"}, &output{out: &out, err: &errOut})
+	if status != 0 || out.Len() > 0 || !strings.Contains(errOut.String(), "the next start goes on") {
+		t.Errorf("status %d, %q, %s", status, &out, &errOut)
+	}
+	if status, row, errOut := command(t, "get", "t", "a", "--json", "--dir", dir); status != 0 || !strings.Contains(row, `"v"`) {
+		t.Errorf("the row afterwards: %q, %s", row, errOut)
+	}
+}
+
 func TestConnectionsLeaveDescriptorsToTheStore(t *testing.T) {
 	for descriptors, want := range map[int]int{0: 4096, 1 << 20: 4096, 4096: 504, 1024: 120, 100: 8, 20: 8} {
 		if got := connections(descriptors); got != want {

@@ -61,18 +61,21 @@ type serveCommand struct {
 
 // Help is the long help of the command.
 func (serveCommand) Help() string {
-	return `SIZE is bytes, or 64KiB, 512MiB, 2GiB; very small values are legal.
+	return `SIZE is bytes, or 64KiB, 512MiB, 2GiB. The memory budget is at least 4MiB, the cache 1MiB, other sizes 64KiB.
 
 The access key of the account, which opens every instance, is taken from FLAGSTONE_ACCESS_KEY_ID and FLAGSTONE_ACCESS_KEY_SECRET. Without them a pair is made at the first start, kept in <dir>/credentials, and shown once. 'flagstone instance key add' makes keys for one instance.
 
 Sizes are those of high-performance instances together. If there are capacity instances, these take a quarter of the memory budget and an eighth of the cache on top.
 
-When recovery is over and the server is ready it prints one line with its address. SIGINT and SIGTERM stop it in good order.`
+When recovery is over and the server is ready it prints one line with its address. SIGINT and SIGTERM stop it in good order, during recovery too: the next start goes on.`
 }
 
 // Run serves until the context ends.
 func (s *serveCommand) Run(ctx context.Context, c *output) (err error) {
 	if err := s.Observe.check(); err != nil {
+		return err
+	}
+	if err := s.checkSizes(); err != nil {
 		return err
 	}
 	logger := s.logger(c)
@@ -106,9 +109,13 @@ func (s *serveCommand) Run(ctx context.Context, c *output) (err error) {
 		return err
 	}
 	aids := s.makeAids()
-	home, err := instances.Open(s.Dir, instances.Options{
+	home, err := instances.OpenContext(ctx, s.Dir, instances.Options{
 		Names: s.Instance, Store: s.options(aids, logger), OnEvent: observer.event, Limits: s.limits(), Logger: logger,
 	})
+	if err != nil && ctx.Err() != nil {
+		logger.Info("stopped before the log was recovered; the next start goes on", "dir", s.Dir)
+		return within(observer.close)
+	}
 	if err != nil {
 		return errors.Join(explain(err, s.Dir), within(observer.close))
 	}
@@ -141,6 +148,23 @@ func (s *serveCommand) Run(ctx context.Context, c *output) (err error) {
 	}()
 	s.announce(c, listener.Addr(), creds, logger)
 	return s.serve(ctx, handler, listener, logger)
+}
+
+// checkSizes refuses sizes with which each write or each read is work on files.
+func (s *serveCommand) checkSizes() error {
+	for _, f := range []struct {
+		flag        string
+		given, from size
+	}{
+		{"--memory-budget", s.MemoryBudget, 4 << 20}, {"--memtable-size", s.MemtableSize, 64 << 10},
+		{"--table-file-size", s.TableFileSize, 64 << 10}, {"--wal-segment-size", s.WALSegmentSize, 64 << 10},
+		{"--partition-split-size", s.PartitionSplitSize, 64 << 10}, {"--cache-size", s.CacheSize, 1 << 20},
+	} {
+		if f.given < f.from {
+			return misuse("%s is %d bytes; give %s or more", f.flag, f.given, bytesText(int64(f.from)))
+		}
+	}
+	return nil
 }
 
 // limitMemory makes the collector work harder when the process approaches the memory that
