@@ -27,7 +27,7 @@ import (
 // ofFiles are the options that import and export share.
 type ofFiles struct {
 	ofTable
-	Endpoint string         `placeholder:"URL" help:"The Table Store endpoint that has the table, such as http://127.0.0.1:8087, and not the folder --dir. The access key is in FLAGSTONE_ACCESS_KEY_ID and FLAGSTONE_ACCESS_KEY_SECRET, or in --dir."`
+	Endpoint string         `placeholder:"URL" help:"The Table Store endpoint that has the table, such as http://127.0.0.1:8087, and not the folder --dir. If not given, and a server has --dir open, that of the server. The access key is in FLAGSTONE_ACCESS_KEY_ID and FLAGSTONE_ACCESS_KEY_SECRET, or in --dir."`
 	Format   rowfile.Format `enum:",csv,json,parquet" default:"" placeholder:"csv|json|parquet" help:"The format of the file, unless its name ends in .csv, .json, .jsonl, .ndjson or .parquet. For - the default is json."`
 	Progress time.Duration  `default:"5s" placeholder:"DURATION" help:"Say how far it is so often, 0 for never; on a terminal, all the time. ${default} if not given."`
 
@@ -128,7 +128,7 @@ func (m *importCommand) check() error {
 	case m.SaveEvery <= 0:
 		return misuse("--save-every is %s; give a time above 0", m.SaveEvery)
 	case m.Bulk && m.Endpoint != "":
-		return misuse("--bulk writes files into a folder; it does not work with --endpoint")
+		return misuse("--bulk writes files into a folder that no server has open; it does not work at an endpoint")
 	case m.Bulk && m.State != "":
 		return misuse("--bulk writes all rows at once at the end, so there is nothing to resume; leave --state out")
 	case m.Bulk && m.Merge:
@@ -166,6 +166,9 @@ func (m *importCommand) types() (map[string]row.Type, error) {
 
 // Run imports.
 func (m *importCommand) Run(ctx context.Context, c *output) (err error) {
+	if err := m.locate(ctx, c); err != nil {
+		return err
+	}
 	if err := m.check(); err != nil {
 		return err
 	}
