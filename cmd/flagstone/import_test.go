@@ -410,6 +410,25 @@ func TestExportsAreFiltered(t *testing.T) {
 	}
 }
 
+// TestAnImportThatFailsSaysWhatItWrote: a bad line comes after good ones.
+func TestAnImportThatFailsSaysWhatItWrote(t *testing.T) {
+	dir := newHome(t)
+	done(t, "table", "create", "x", "--dir", dir, "--key", "k:integer")
+	file := filepath.Join(t.TempDir(), "in.jsonl")
+	if err := os.WriteFile(file, []byte("{\"k\":1}\n{\"k\":2,\"a\":\"b\"}\n{\"n\":3}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, "no value for key column k; up to 2 rows were written, and stay; with --state", "import", "x", file, "--dir", dir)
+	if out := done(t, "export", "x", "--dir", dir, "--format", "csv"); out != "k:integer,a:string\n1,\n2,b\n" {
+		t.Errorf("the table has %q", out)
+	}
+	refused(t, "the same command goes on", "import", "x", file, "--dir", dir, "--state", filepath.Join(t.TempDir(), "state"))
+	done(t, "table", "create", "empty", "--dir", dir, "--key", "n:string")
+	if _, _, errOut := command(t, "import", "empty", file, "--dir", dir); strings.Contains(errOut, "rows were written") {
+		t.Errorf("without a row: %s", errOut)
+	}
+}
+
 // TestAnImportTakesOtherDelimiters imports fields between semicolons and tabs.
 func TestAnImportTakesOtherDelimiters(t *testing.T) {
 	for delimiter, in := range map[string]string{";": "k;a\n1;\"x;\"\"y\n\"\n", "tab": "k\ta\n1\t\"x;\"\"y\n\"\n"} {
