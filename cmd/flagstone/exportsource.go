@@ -221,7 +221,7 @@ func (s *endpointSource) ranges(_ context.Context, q *instances.Query) (ranges [
 	if q.Where != "" {
 		parsed, looksAt, err := instances.ParseFilter(q.Where)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		filter = sdkFilter(parsed)
 		if len(columns) > 0 {
