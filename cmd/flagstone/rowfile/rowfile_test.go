@@ -300,7 +300,7 @@ func TestJSONLinesMayHaveAMemberForEachColumn(t *testing.T) {
 {"k":"z","d":2.5}
 {"d":"x","k":"z"}
 `
-	const want = `1["x"] a=1 b="s" d=2 e=00ff f=1.5; 2["y"] d=2; 3["z"] d=2.5; !line 4: column "d": `
+	const want = `1["x"] a=1 b="s" d=2 e=0x00ff f=1.5; 2["y"] d=2; 3["z"] d=2.5; !line 4: column "d": `
 	types := map[string]row.Type{"d": row.TypeDouble, "e": row.TypeBinary}
 	if got := read(JSON, in, ReadOptions{Types: types}); !strings.HasPrefix(got, want) {
 		t.Errorf("%s\nwant %s", got, want)
