@@ -285,7 +285,7 @@ func TestImportAndExportRefuseWhatTheyCannotDo(t *testing.T) {
 		{"standard input", "import", "t", "-", "--state", state},
 		{"standard input", "import", "t", "-", in},
 		{"nothing to resume", "import", "t", in, "--state", state, "--bulk"},
-		{"--endpoint", "import", "t", in, "--bulk", "--endpoint", "http://127.0.0.1:1"},
+		{"at an endpoint", "import", "t", in, "--bulk", "--endpoint", "http://127.0.0.1:1"},
 		{"--types a", "import", "t", in, "--types", "a"},
 		{"--rate", "import", "t", in, "--rate", "-1"},
 		{"--rate", "export", "t", "--rate", "-1"},
