@@ -112,8 +112,6 @@ func TestExportAndImportKeepEveryValue(t *testing.T) {
 		done(t, "import", "puts", from, "--dir", dir)
 		done(t, "import", "bulk", from, "--dir", dir, "--bulk", "--temp", files)
 		url, stop := serving(t, "--dir", dir)
-		refused(t, "--endpoint", "export", "first", "--dir", dir)
-		refused(t, "--endpoint", "import", "first", from, "--dir", dir)
 		done(t, "import", "remote", from, "--endpoint", url, "--dir", dir)
 		overNet := filepath.Join(files, "net-"+c.file)
 		done(t, append([]string{"export", "remote", overNet, "--endpoint", url, "--dir", dir}, c.options...)...)
