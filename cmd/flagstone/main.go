@@ -110,7 +110,7 @@ func main() {
 
 // newParser makes the parser of the command line.
 func newParser(ctx context.Context, cli *commands, c *output, options ...kong.Option) (*kong.Kong, error) {
-	return kong.New(cli, append([]kong.Option{
+	return kong.New(cli, append(append([]kong.Option{
 		kong.Name("flagstone"),
 		kong.Description("Flagstone: a storage engine for wide, versioned rows."),
 		kong.Writers(c.out, c.err),
@@ -118,7 +118,7 @@ func newParser(ctx context.Context, cli *commands, c *output, options ...kong.Op
 		kong.Bind(c),
 		kong.Vars{"version": version(), "backupRate": backupRate, "checkRate": checkRate},
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
-	}, options...)...)
+	}, dashMappers()...), options...)...)
 }
 
 // run executes a command line and returns the exit status: 0, 1 for a failure, 2 for an invalid
@@ -152,12 +152,12 @@ func execute(ctx context.Context, args []string, c *output, options ...kong.Opti
 	if exited >= 0 {
 		return exited
 	}
-	parsed, err := parser.Parse(args)
+	parsed, err := parser.Parse(markDashes(args))
 	if exited >= 0 { // --help was given
 		return exited
 	}
 	if err != nil {
-		fmt.Fprintf(c.err, "flagstone: %v (flagstone --help lists what there is)\n", err)
+		fmt.Fprintf(c.err, "flagstone: %s (flagstone --help lists what there is)\n", unmarked(err.Error()))
 		return 2
 	}
 	qualified(parsed)

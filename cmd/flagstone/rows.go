@@ -20,7 +20,7 @@ import (
 
 const whereHelp = ` A comparison in --where is a column, one of == != > >= < <=, and a value: a string in double quotes, a number (a double if it has a point or an exponent), true, false, or bytes as x"00ff". 'NAME exists' asks for the column. A name that is not a word is written in backquotes. A comparison with a missing column, or with a value of another type, is false, also !=.`
 
-const keyHelp = `A value of the key is written as it is if its column is a string, in decimal if it is an integer (after --, if it is negative), and in hexadecimal if it is binary.`
+const keyHelp = `A value of the key is written as it is if its column is a string, in decimal if it is an integer, and in hexadecimal if it is binary. A string that begins with a dash, and is no integer, comes after --; all arguments there are values.`
 
 // outputOptions say which columns of rows are printed, and how.
 type outputOptions struct {
@@ -51,7 +51,7 @@ func (g *getCommand) Run(ctx context.Context, c *output) error {
 			return err
 		}
 		if len(g.Key) != len(t.Key) {
-			return misuse("the key of table %s is %s; %d values were given. 'flagstone scan' takes the first ones", g.Table, keyColumns(t.Key), len(g.Key))
+			return misuse("the key of table %s is %s; %d values were given, %q. 'flagstone scan' takes the first ones", g.Table, keyColumns(t.Key), len(g.Key), g.Key)
 		}
 		query := instances.Query{Table: g.Table, Prefix: g.Key}
 		if n, err := g.print(ctx, c, home, g.Instance, t, &query, 0); err != nil || n > 0 {
