@@ -161,6 +161,12 @@ func execute(ctx context.Context, args []string, c *output, options ...kong.Opti
 		return 2
 	}
 	qualified(parsed)
+	for _, path := range parsed.Path {
+		if path.Flag != nil && path.Flag.Name == "where" && path.Flag.Target.String() == "" {
+			fmt.Fprintln(c.err, "flagstone: --where is empty; leave it out for all rows")
+			return 2
+		}
+	}
 	if err := parsed.Run(); err != nil {
 		if ctx.Err() != nil {
 			err = interruption(err)

@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/csv"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -158,14 +159,43 @@ func (s *outputOptions) print(ctx context.Context, c *output, home admin.Admin, 
 	case s.CSV:
 		each = newCSVPrinter(c, t, s)
 	}
+	unseen := newUnseen(s.Columns)
 	more, err := pages(ctx, home, instance, q, limit, func(rows []instances.Row) error {
 		n += len(rows)
+		for i := range rows {
+			for j := range rows[i].Columns {
+				delete(unseen, rows[i].Columns[j].Name)
+			}
+		}
 		return each(rows)
 	})
+	if err == nil {
+		unseen.warn(c, n)
+	}
 	if more && err == nil {
 		fmt.Fprintln(c.err, "flagstone: there may be more rows; --limit 0 prints all")
 	}
 	return n, err
+}
+
+// unseenColumns are columns that were named, and that no row has had.
+type unseenColumns map[string]bool
+
+func newUnseen(named []string) unseenColumns {
+	u := unseenColumns{}
+	for _, name := range named {
+		u[name] = true
+	}
+	return u
+}
+
+// warn says of each column that none of n rows had it.
+func (u unseenColumns) warn(c *output, n int) {
+	for _, name := range slices.Sorted(maps.Keys(u)) {
+		if n > 0 {
+			fmt.Fprintf(c.err, "flagstone: no row that was read has a column %s\n", lineText(name))
+		}
+	}
 }
 
 // cellsOf writes the versions of a column of a row.
@@ -362,6 +392,9 @@ func (r *changed) run(ctx context.Context, c *output, kind string, set, unset []
 		cell, err := parseCell(text)
 		if err != nil {
 			return err
+		}
+		if slices.ContainsFunc(change.Set, func(c instances.Cell) bool { return c.Name == cell.Name && c.Version == cell.Version }) {
+			return misuse("column %s is set twice", cell.Name)
 		}
 		change.Set = append(change.Set, cell)
 	}
