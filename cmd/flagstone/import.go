@@ -266,7 +266,7 @@ func (m *importCommand) run(ctx context.Context, c *output, im *bulkio.Import, t
 		fmt.Fprintf(c.err, "flagstone: rejected %d lines\n", n)
 	}
 	if err != nil && m.State != "" {
-		err = fmt.Errorf("%w; the same command goes on where %s says", err, m.State)
+		err = leaving(err, "the same command goes on where %s says", m.State)
 	}
 	return err
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strconv"
 	"time"
@@ -92,7 +91,7 @@ func (t *topCommand) Run(ctx context.Context, c *output) error {
 func (t *topCommand) print(c *output, before, now figures, seconds float64) error {
 	var text bytes.Buffer
 	width, tables := 0, t.Tables
-	if f, ok := c.out.(*os.File); ok && c.terminal() {
+	if f, ok := c.file(); ok && isTerminal(f) {
 		text.WriteString("\x1b[H\x1b[2J")
 		if columns, lines, err := term.GetSize(int(f.Fd())); err == nil && len(now) > 0 {
 			width, tables = columns, min(t.Tables, max(lines/len(now)-storeLines, 1))
