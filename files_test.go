@@ -5,7 +5,9 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/flagstone-db/flagstone/internal/balance"
 	"github.com/flagstone-db/flagstone/row"
@@ -124,4 +126,38 @@ func TestLoadedKeysHaveTheLoadOfThePartitions(t *testing.T) {
 	if keys = table.LoadedKeys(); !slices.ContainsFunc(keys, func(k LoadedKey) bool { return k.Key.Text() == "written" && k.Writes > 0 && k.Reads == 0 }) {
 		t.Errorf("after writes: %+v", keys)
 	}
+}
+
+// TestTheLoadCountsValuesAsTheyWerePut: values that are packed, and then kept in value files, are read and written as
+// large as ever.
+func TestTheLoadCountsValuesAsTheyWerePut(t *testing.T) {
+	const size, ops, halfLife = 256 << 10, 40, 20 * time.Second
+	r := newRig(t, Options{})
+	table := r.presplit("t", nil)
+	value := row.String(strings.Repeat("compressible ", size/13))
+	rise := func(what string, do func() error) {
+		before := table.Partitions()[0]
+		for range ops {
+			if err := do(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.clock.Advance(halfLife)
+		p := table.Partitions()[0]
+		// What was is worth half of itself now.
+		per := ops / 2 / halfLife.Seconds()
+		if bytes := (p.ByteRate - before.ByteRate/2) / per; bytes < size || bytes > size*1.01 {
+			t.Errorf("%s: %.0f bytes", what, bytes)
+		}
+		if units := (p.Units - before.Units/2) / per; units < 63 || units > 66 {
+			t.Errorf("%s: %.1f units", what, units)
+		}
+	}
+	get := func() error { _, err := table.Get(ctx(), Key("k", 1), ReadOptions{}); return err }
+	rise("put", func() error { return table.Put(ctx(), Key("k", 1), "c", startMillis, value) })
+	rise("get from memory", get)
+	if err := r.store.Flush(ctx()); err != nil {
+		t.Fatal(err)
+	}
+	rise("get of a value in a value file", get)
 }

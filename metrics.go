@@ -76,6 +76,11 @@ type TableMetrics struct {
 	// Units is the load of all partitions in capacity units per second, and BusiestUnits that of the busiest: see
 	// Partition.Units. Table.Partitions and Table.LoadedKeys have that of each, and of keys.
 	Units, BusiestUnits float64
+	// RowRate is how many rows are read and written per second, and ByteRate their bytes: averages as Units.
+	RowRate, ByteRate float64
+	// Refused is how many requests a server around the store refused since its start because they had no capacity
+	// units left; the store itself leaves it 0.
+	Refused int64
 	// LargeKeys, BusyKeys and MovingLoads count what splits cannot mend: see Finding.
 	LargeKeys, BusyKeys, MovingLoads int
 	// Gets are those of Get and GetInto, Updates also those of several rows, Commits those of transactions.
@@ -161,8 +166,9 @@ func (s *Store) tableMetrics(state *manifest.State, t *manifest.Table) TableMetr
 			if tree := table.core.Find(p.Start); tree.Meta() == p {
 				levels = tree.Levels()
 				if load := tree.Load(); load != nil { // a change log has none
-					units := load.Look(now).Units()
-					m.Units, m.BusiestUnits = m.Units+units, max(m.BusiestUnits, units)
+					of := load.Look(now)
+					m.Units, m.BusiestUnits = m.Units+of.Units(), max(m.BusiestUnits, of.Units())
+					m.RowRate, m.ByteRate = m.RowRate+of.Read.Rows+of.Write.Rows, m.ByteRate+of.Read.Bytes+of.Write.Bytes
 				}
 			}
 		}

@@ -4,6 +4,7 @@ package flagstone
 // tree of its own.
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -26,10 +27,10 @@ type Partition struct {
 	// partition is merged with the one below it only by Table.Merge.
 	Cut   bool
 	Bytes int64 // about how many it has in memory, table files and value files
-	// Reads and Writes are rows read and written per second, Units is the capacity units of both: one
-	// for every 4 KiB of an operation as stored, rounded up. They are averages in which an operation counts half
-	// after 20 seconds, and begin at 0 when the store is opened.
-	Reads, Writes, Units float64
+	// Reads and Writes are rows read and written per second, ByteRate their bytes, keys and names included and
+	// values uncompressed. Units is the capacity units of both: one for every 4 KiB of an operation, rounded up. They
+	// are averages in which an operation counts half after 20 seconds, and begin at 0 when the store is opened.
+	Reads, Writes, ByteRate, Units float64
 	// Busiest is the partition-key value with the most load in a random sample of the operations, cut after 512 bytes,
 	// and BusiestUnits its part of Units. The zero Value is none: no value has a tenth of the load, or
 	// less than 32 operations were sampled. About one of 64 is.
@@ -39,6 +40,17 @@ type Partition struct {
 	Epoch        uint64 // rises with every split or merge of the range, and with a change of State
 	State        PartitionState
 	Reason       string // why the partition is frozen or detached
+}
+
+// Holds reports whether rows with a value of the first key column belong to the partition.
+func (p *Partition) Holds(value row.Value) bool {
+	encoded := func(v row.Value) []byte {
+		key, _ := row.AppendKey(nil, 1, v) // of another type than the column's: it sorts somewhere
+		return key
+	}
+	key := encoded(value)
+	return (p.Start.Type() == row.TypeNone || bytes.Compare(encoded(p.Start), key) <= 0) &&
+		(p.End.Type() == row.TypeNone || bytes.Compare(key, encoded(p.End)) < 0)
 }
 
 // PartitionState is what a partition serves.
@@ -95,7 +107,7 @@ func (t *Table) Partitions() []Partition {
 			p := Partition{
 				ID: tree.ID(), Cut: meta.UserCut(), Epoch: meta.Epoch, State: PartitionState(meta.Service), Reason: meta.Reason,
 				Bytes: tree.ApproximateSize(),
-				Reads: load.Read.Rows, Writes: load.Write.Rows, Units: load.Units(),
+				Reads: load.Read.Rows, Writes: load.Write.Rows, ByteRate: load.Read.Bytes + load.Write.Bytes, Units: load.Units(),
 			}
 			start, end := tree.Bounds()
 			p.Start = t.partitionValue(start)

@@ -54,7 +54,30 @@ func (t *Table) Sample(ctx context.Context, n int) ([]SampledRow, error) {
 	if err != nil {
 		return nil, err
 	}
-	rows := make([]SampledRow, len(found))
+	return t.sampled(found)
+}
+
+// SampleKey is Sample of the rows with a value of the first of several key columns. It looks at the first 16n of them at
+// most, and each row has the same Bytes.
+func (t *Table) SampleKey(ctx context.Context, value row.Value, n int) ([]SampledRow, error) {
+	rows := t.scanSizes(ctx, []row.Value{value}, []row.Value{value, row.Max()}, nil, sampledColumns, ScanOptions{})
+	defer rows.Close()
+	left := sampledScan * n
+	found := sample.OfAll(func(yield func(sample.Row) bool) {
+		for r := range rows.sizes() {
+			if left--; left < 0 || !yield(r) {
+				return
+			}
+		}
+	}, n, 0)
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return t.sampled(found)
+}
+
+func (t *Table) sampled(found []sample.Row) (rows []SampledRow, err error) {
+	rows = make([]SampledRow, len(found))
 	for i, r := range found {
 		rows[i] = SampledRow{Bytes: r.Bytes, Version: r.Version}
 		if rows[i].Key, err = decodeKey(nil, r.Key, len(t.core.Key)); err != nil {
@@ -78,18 +101,18 @@ func (t *Table) sizes() (size, scanned, count int64) {
 	return size, scanned, count
 }
 
-// scanSizes scans the keys, versions and sizes of rows without reading value files. columns is
+// scanSizes scans the keys, versions and sizes of rows from start to end without reading value files. columns is
 // ScanOptions.MaxColumns.
-func (t *Table) scanSizes(ctx context.Context, snapshot *Snapshot, columns int, opts ScanOptions) *Rows {
+func (t *Table) scanSizes(ctx context.Context, start, end []row.Value, snapshot *Snapshot, columns int, opts ScanOptions) *Rows {
 	opts.Snapshot, opts.MaxColumns = snapshot, columns
-	rows := t.Scan(ctx, nil, nil, opts)
+	rows := t.Scan(ctx, start, end, opts)
 	rows.unfetched = true
 	return rows
 }
 
 // sampleAll scans the table.
 func (t *Table) sampleAll(ctx context.Context, n int, size int64, snapshot *Snapshot) ([]sample.Row, error) {
-	rows := t.scanSizes(ctx, snapshot, 0, ScanOptions{})
+	rows := t.scanSizes(ctx, nil, nil, snapshot, 0, ScanOptions{})
 	defer rows.Close()
 	return sample.OfAll(rows.sizes(), n, size), rows.Err()
 }
@@ -118,7 +141,7 @@ func (t *Table) sampleAt(ctx context.Context, n int, size int64, snapshot *Snaps
 		if many {
 			columns = 0
 		}
-		rows := t.scanSizes(ctx, snapshot, columns, ScanOptions{Reverse: true, MaxExamined: patience})
+		rows := t.scanSizes(ctx, nil, nil, snapshot, columns, ScanOptions{Reverse: true, MaxExamined: patience})
 		defer rows.Close()
 		rows.walk.High = append(slices.Clone(place), 0) // the smallest string above it
 		rows.walk.Visit()

@@ -214,3 +214,34 @@ func TestARowStandsForThoseAroundItTheRatherTheLargerItIs(t *testing.T) {
 		t.Errorf("%d rows: the large ones have %d of %d bytes", len(sample), large, total)
 	}
 }
+
+// TestVersionsThatAFlushDropsWeighNothing overwrites the rows of one key many times. Neither it nor its
+// neighbours, which are sampled from its bytes, seem larger for that.
+func TestVersionsThatAFlushDropsWeighNothing(t *testing.T) {
+	_, table := sampledTable(t)
+	value := row.String(strings.Repeat("x", 200))
+	for i := range 4000 {
+		if err := table.Put(ctx(), Key(fmt.Sprintf("%04d", i/4), i), "c", startMillis, value); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if err := table.Put(ctx(), Key("0500x", i%8), "c", startMillis+int64(i), value); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	sample, err := table.Sample(ctx(), 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tenths, total := [10]int64{}, int64(0)
+	for _, s := range sample {
+		tenths[s.Key[0].Text()[1]-'0'] += s.Bytes
+		total += s.Bytes
+	}
+	for i, size := range tenths {
+		if size < total/20 || size > total*3/20 {
+			t.Errorf("tenth %d has %d of %d bytes", i, size, total)
+		}
+	}
+}

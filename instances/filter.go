@@ -1,6 +1,7 @@
 package instances
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -76,11 +77,37 @@ func ParseFilter(text string) (f *ots.Filter, columns []string, err error) {
 	parsed, err := filterParser.ParseString("", text)
 	if err == nil {
 		f, err = parsed.filter(&columns)
+	} else {
+		err = filterMistake(text, err)
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w: the filter: %w", ErrInvalid, err)
 	}
 	return f, columns, nil
+}
+
+// filterMistake says what is wrong where the parser stopped.
+func filterMistake(text string, err error) error {
+	stopped, ok := errors.AsType[participle.Error](err)
+	if !ok {
+		return err
+	}
+	rest := text[min(stopped.Position().Offset, len(text)):]
+	if rest == "" {
+		return errors.New("it ends too early: write NAME == VALUE, and more of them with and, or, not")
+	}
+	if _, unread := errors.AsType[*lexer.Error](err); unread {
+		switch rest[0] {
+		case '=':
+			return fmt.Errorf("at %q: write == for equal", rest)
+		case '\'':
+			return fmt.Errorf("at %q: write a string in double quotes", rest)
+		case '"':
+			return fmt.Errorf("at %q: a quote is not closed", rest)
+		}
+		return fmt.Errorf("at %q: this has no meaning; strings are in double quotes", rest)
+	}
+	return fmt.Errorf("at %q: %s", rest, stopped.Message())
 }
 
 func (o *anyOf) filter(columns *[]string) (*ots.Filter, error) {

@@ -56,6 +56,17 @@ func TestFiltersAreRead(t *testing.T) {
 	}
 }
 
+func TestAMistakeInAFilterIsExplained(t *testing.T) {
+	for text, want := range map[string]string{
+		`a = "1"`: "write == for equal", "a == '1'": "in double quotes", `a == "1`: "a quote is not closed", "a == 1 and": "ends too early",
+		"": "ends too early", "a == 1 & b == 2": `at "& b == 2"`, "a == 1 b == 2": `at "b == 2": unexpected token "b"`,
+	} {
+		if _, _, err := parseFilter(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", text, err, want)
+		}
+	}
+}
+
 // TestDeepFiltersAreRead nests as deeply as the length of a filter allows. The service refuses more than 32 nodes.
 func TestDeepFiltersAreRead(t *testing.T) {
 	const depth = maxFilter/2 - 4

@@ -318,6 +318,12 @@ func (h *Home) Metrics() map[ots.InstanceType]flagstone.Metrics {
 	for kind, store := range h.view.Load().stores {
 		of := store.Metrics()
 		of.Tables = slices.DeleteFunc(of.Tables, func(t flagstone.TableMetrics) bool { return !strings.Contains(t.Name, "/") })
+		for i := range of.Tables {
+			instance, table, _ := strings.Cut(of.Tables[i].Name, "/")
+			if used, err := h.Throughput(instance, table); err == nil { // else a stream, or a table that was dropped meanwhile
+				of.Tables[i].Refused = used.Refused
+			}
+		}
 		figures[kind] = of
 	}
 	return figures

@@ -19,6 +19,7 @@ type Partition struct {
 	Bytes    int64     `json:"bytes"`
 	Reads    float64   `json:"reads_per_second"`
 	Writes   float64   `json:"writes_per_second"`
+	ByteRate float64   `json:"bytes_per_second"`
 	Units    float64   `json:"units_per_second"`
 	Findings []Finding `json:"findings,omitempty"`
 	// Busiest is flagstone.Partition.Busiest, cut after 64 bytes; null is none.
@@ -26,7 +27,7 @@ type Partition struct {
 	BusiestUnits float64 `json:"busiest_units_per_second"`
 }
 
-// Finding is flagstone.Finding as text.
+// Finding is flagstone.Finding as text, or says which requests are refused.
 type Finding struct {
 	Kind   string  `json:"kind"`
 	Key    *string `json:"key"`
@@ -37,18 +38,26 @@ type Finding struct {
 // Partitions lists the partitions of a table in key order. Errors match ErrNotFound, or are those of
 // the store.
 func (h *Home) Partitions(_ context.Context, instance, table string) ([]Partition, error) {
-	t, err := h.table(instance, table)
+	engine, name, err := h.service(instance)
 	if err != nil {
 		return nil, err
 	}
+	t, err := engine.Table(name, table)
+	if err != nil {
+		return nil, missing(err, instance, table)
+	}
+	refused, code, rate := engine.Refusals(t)
 	var list []Partition
 	for _, p := range t.Partitions() {
 		shown := Partition{
 			ID: p.ID, Start: keyText(p.Start), End: keyText(p.End), Cut: p.Cut, Bytes: p.Bytes,
-			Reads: p.Reads, Writes: p.Writes, Units: p.Units, Busiest: keyText(Shortened(p.Busiest)), BusiestUnits: p.BusiestUnits,
+			Reads: p.Reads, Writes: p.Writes, ByteRate: p.ByteRate, Units: p.Units, Busiest: keyText(Shortened(p.Busiest)), BusiestUnits: p.BusiestUnits,
 		}
 		for _, f := range p.Findings {
 			shown.Findings = append(shown.Findings, Finding{f.Kind.String(), keyText(f.Key), f.Figure, f.Limit})
+		}
+		if ofKey := refused.Type() != row.TypeNone; rate > 0 && (ofKey && p.Holds(refused) || !ofKey && len(list) == 0) {
+			shown.Findings = append(shown.Findings, Finding{"requests refused: " + code, keyText(Shortened(refused)), rate, 0})
 		}
 		list = append(list, shown)
 	}

@@ -22,6 +22,18 @@ type Statistics struct {
 	// a steady load adds up to it.
 	LoadUnits int64
 	LoadOver  time.Duration
+	// RowBytes is how many bytes a row has that was read or written lately, on average; 0 if unknown.
+	RowBytes float64
+	// Refused says which requests got no capacity units lately.
+	Refused Refusals
+}
+
+// Refusals are requests that were refused lately, for they had no capacity units left.
+type Refusals struct {
+	Rate float64 `json:"per_second"`
+	Code string  `json:"code,omitempty"`
+	// Key is the partition key that most of them were for; "" if the limit is not that of one key.
+	Key string `json:"key,omitempty"`
 }
 
 // Column is a key column.
@@ -41,6 +53,7 @@ type Row struct {
 type KeyLoad struct {
 	Key   row.Value
 	Units int64
+	Rows  []Row // of a key with a large part of the load, each with the same weight
 }
 
 // Thresholds by which a key is judged.
@@ -56,6 +69,8 @@ const (
 	leastNewest  = 10
 	// leastLoad is the number of units below which load is not judged.
 	leastLoad = 1000
+	// largeRow is the size from which rows are called large.
+	largeRow = 64 << 10
 	// leastSample is the number of rows below which nothing is judged.
 	leastSample = 100
 
@@ -79,6 +94,8 @@ type Report struct {
 	LoadUnits int64      `json:"load_units"`
 	LoadRate  float64    `json:"load_units_per_second"`
 	LoadOver  float64    `json:"load_over_seconds"` // those of which LoadRate is the average
+	RowBytes  float64    `json:"row_bytes"`         // of a row that was read or written lately, on average; 0 if unknown
+	Refused   *Refusals  `json:"refused,omitempty"` // nil: none
 	Proposals []Proposal `json:"proposals"`
 }
 
@@ -121,7 +138,10 @@ func Advise(st *Statistics) *Report {
 	r := &Report{
 		Table: st.Table, Bytes: st.Bytes, Sampled: len(st.Sample),
 		LoadUnits: st.LoadUnits, LoadOver: max(st.LoadOver, time.Second).Seconds(), Proposals: []Proposal{},
-		Size: Spread{Top: []Share{}},
+		Size: Spread{Top: []Share{}}, RowBytes: st.RowBytes,
+	}
+	if st.Refused.Rate > 0 {
+		r.Refused = &st.Refused
 	}
 	r.LoadRate = float64(r.LoadUnits) / r.LoadOver
 	for _, c := range st.Columns {

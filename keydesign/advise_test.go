@@ -156,7 +156,7 @@ func TestRowsThatAreWrittenSideBySideAreFound(t *testing.T) {
 
 func TestLoadIsJudgedIfThereIsEnough(t *testing.T) {
 	st := orders(0)
-	st.Load = []KeyLoad{{row.Integer(501), 40}, {row.Integer(777), 400}}
+	st.Load = []KeyLoad{{Key: row.Integer(777), Units: 400}, {Key: row.Integer(501), Units: 40}}
 	st.LoadUnits = 999
 	if r := Advise(st); r.Load != nil || len(r.Proposals) != 0 {
 		t.Errorf("of %d units: %+v", st.LoadUnits, r.Load)
@@ -190,5 +190,41 @@ func TestListsOfAReportAreNeverNull(t *testing.T) {
 		if err != nil || strings.Contains(string(text), "null") {
 			t.Errorf("%s, %v", text, err)
 		}
+	}
+}
+
+// TestTheLoadAfterAProposalIsThatOfTheRowsOfBusyKeys has a busy key of many rows, and one of too few.
+func TestTheLoadAfterAProposalIsThatOfTheRowsOfBusyKeys(t *testing.T) {
+	for _, c := range []struct {
+		rows int
+		want string
+	}{
+		{200, "  load: the busiest partition key about 0.25% instead of 50%"},
+		{9, "  load: not known; only 9 rows of a busy partition key were found"},
+	} {
+		st := orders(0)
+		busy := KeyLoad{Key: row.Integer(777), Units: 500}
+		for i := range c.rows {
+			busy.Rows = append(busy.Rows, Row{Key: []row.Value{busy.Key, row.Integer(int64(i))}, Bytes: 1})
+		}
+		st.Load, st.LoadUnits = []KeyLoad{busy}, 1000
+		if text := Advise(st).Text(); !strings.Contains(text, "Proposal 1: splice") || !strings.Contains(text, c.want) {
+			t.Errorf("%d rows:\n%s", c.rows, text)
+		}
+	}
+}
+
+// TestRefusalsAndLargeRowsAreSaidOfLittleDataToo: neither has to do with how the key spreads the rows.
+func TestRefusalsAndLargeRowsAreSaidOfLittleDataToo(t *testing.T) {
+	st := &Statistics{Table: "t", Columns: orders(0).Columns, RowBytes: 300 << 10, Refused: Refusals{Rate: 126, Code: "OTSCapacityUnitExhausted", Key: `"hot"`}}
+	text := Advise(st).Text()
+	for _, want := range []string{`Requests to "hot" are REFUSED: 126/s lately, OTSCapacityUnitExhausted`, "Rows: LARGE", "300.0 KiB on average"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%s\nlacks %q", text, want)
+		}
+	}
+	st.RowBytes, st.Refused.Rate = largeRow-1, 0
+	if text := Advise(st).Text(); strings.Contains(text, "REFUSED") || strings.Contains(text, "LARGE") {
+		t.Error(text)
 	}
 }

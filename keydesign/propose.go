@@ -21,9 +21,10 @@ type Proposal struct {
 	// in Spread.
 	Largest float64 `json:"largest"`
 	Even    float64 `json:"even"`
-	// Load is the load share of the busiest partition key, if the sample shows how its rows
-	// would be divided; 0 otherwise.
-	Load float64 `json:"load,omitempty"`
+	// Load is the load share of the busiest partition key, if enough rows of today's are known to
+	// see how they would be divided; 0 otherwise, and LoadRows are those that are known.
+	Load     float64 `json:"load,omitempty"`
+	LoadRows int     `json:"load_rows,omitempty"`
 	// InTenth is as in Crowding; 0 if unknown.
 	InTenth float64 `json:"in_tenth,omitempty"`
 }
@@ -45,7 +46,7 @@ func (r *Report) proposeSplice(st *Statistics) {
 	for columns := 2; columns <= len(st.Columns); columns++ {
 		name := func(s *Row) string { return joined(s.Key[:columns]) }
 		spread := spreadOf(st.Sample, name)
-		load := r.loadAfter(st, name)
+		load, rows := r.loadAfter(st, name)
 		if columns < len(st.Columns) && (spread.largest() > goodShare || load > goodShare) {
 			continue
 		}
@@ -62,7 +63,7 @@ func (r *Report) proposeSplice(st *Statistics) {
 			Go:   code,
 			Cost: fmt.Sprintf("ranges over %s stay one range; atomic batches and transactions reach only rows that agree in all of it", names[0]),
 		}
-		p.Largest, p.Even, p.Load = spread.largest(), spread.Even, load
+		p.Largest, p.Even, p.Load, p.LoadRows = spread.largest(), spread.Even, load, rows
 		if r.Newest != nil {
 			p.InTenth = r.Newest.InTenth // the order stays
 		}
@@ -89,7 +90,8 @@ func (r *Report) proposeSalt(st *Statistics) {
 		Go:   prefixCode(prefix, st.Columns[1:], st.Columns[0]),
 		Cost: fmt.Sprintf("a range over %s becomes %d ranges", st.Columns[0].Name, prefix.buckets),
 	}
-	p.Largest, p.Even, p.Load = spread.largest(), spread.Even, r.loadAfter(st, name)
+	p.Largest, p.Even = spread.largest(), spread.Even
+	p.Load, p.LoadRows = r.loadAfter(st, name)
 	p.crowd(st, bucket)
 	r.Proposals = append(r.Proposals, p)
 }
@@ -126,31 +128,26 @@ func (p *Proposal) crowd(st *Statistics, bucket func(*Row) int) {
 	}
 }
 
-// loadAfter is the load share of the busiest new partition key, if the load of today's busy keys
-// is divided as their rows are. It is 0 if the sample has too few of these rows.
-func (r *Report) loadAfter(st *Statistics, name func(*Row) string) (most float64) {
+// loadAfter is the load share of the busiest new partition key, if the load of today's busy keys is divided as
+// their rows are. It is 0 if too few rows of a busy key are known; then rows is their number.
+func (r *Report) loadAfter(st *Statistics, name func(*Row) string) (most float64, rows int) {
 	if r.Load == nil {
-		return 0
+		return 0, 0
 	}
 	const least = 10 // rows
-	for _, busy := range r.Load.Top {
-		var rows []Row
-		for i := range st.Sample {
-			if st.Sample[i].Key[0].String() == busy.Key {
-				rows = append(rows, st.Sample[i])
-			}
+	for _, busy := range st.Load {
+		part := float64(busy.Units) / float64(st.LoadUnits)
+		rows := busy.Rows
+		if part > heavyShare && len(rows) < least {
+			return 0, len(rows)
 		}
-		if len(rows) < least {
-			if busy.Part > heavyShare {
-				return 0
-			}
-			most = max(most, busy.Part)
-			continue
+		if len(rows) >= least {
+			divided := spreadOf(rows, name)
+			part *= divided.largest()
 		}
-		divided := spreadOf(rows, name)
-		most = max(most, busy.Part*divided.largest())
+		most = max(most, part)
 	}
-	return most
+	return most, 0
 }
 
 // prefixFor uses the smallest power of two of buckets, up to 256, that brings a share down to

@@ -11,6 +11,7 @@ func (r *Report) Text() string {
 	var b strings.Builder
 	say := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	say("%s, keyed by %s: about %s, %d rows sampled", r.Table, strings.Join(r.Columns, ", "), bytesText(r.Bytes), r.Sampled)
+	r.sayRequests(say)
 	if r.Sampled < leastSample {
 		say("\nToo few rows to say anything; %d are needed.", leastSample)
 		return b.String()
@@ -25,8 +26,11 @@ func (r *Report) Text() string {
 		say("\nProposal %d: %s", i+1, p.What)
 		say("  size: the heaviest partition key %s instead of %s; as even as %.0f equal ones instead of %.0f",
 			percent(p.Largest), percent(r.Size.largest()), p.Even, r.Size.Even)
-		if r.Load != nil && p.Load > 0 {
+		switch {
+		case r.Load != nil && p.Load > 0:
 			say("  load: the busiest partition key about %s instead of %s", percent(p.Load), percent(r.Load.largest()))
+		case r.Load != nil:
+			say("  load: not known; only %d rows of a busy partition key were found", p.LoadRows)
 		}
 		if r.Newest != nil && p.InTenth > 0 {
 			say("  newest rows: %s in a tenth of the key range instead of %s", percent(p.InTenth), percent(r.Newest.InTenth))
@@ -42,6 +46,20 @@ func verdict(bad bool, yes, no string) string {
 		return yes
 	}
 	return no
+}
+
+// sayRequests says what is wrong with the requests, whatever the key is.
+func (r *Report) sayRequests(say func(string, ...any)) {
+	if r.Refused != nil {
+		of := "all partition keys"
+		if r.Refused.Key != "" {
+			of = r.Refused.Key
+		}
+		say("\nRequests to %s are REFUSED: %s/s lately, %s", of, rateText(r.Refused.Rate), r.Refused.Code)
+	}
+	if r.RowBytes >= largeRow {
+		say("\nRows: LARGE\n  a row that is read or written has %s on average: requests take long for their bytes", bytesText(int64(r.RowBytes)))
+	}
 }
 
 func (r *Report) saySize(say func(string, ...any)) {
@@ -67,7 +85,10 @@ func (r *Report) sayLoad(say func(string, ...any)) {
 	say("\nLoad: %s", verdict(r.Load.Heavy, "CONCENTRATED", "even"))
 	say("  %s capacity units per second, on average over about the last %s", rateText(r.LoadRate), time.Duration(r.LoadOver)*time.Second)
 	sayTop(say, r.Load.Top, func(part float64) string { return rateText(part*r.LoadRate) + " units/s" })
-	if r.Load.Heavy {
+	switch {
+	case r.Refused != nil:
+		say("  a partition key gets %d units per second; requests beyond a limit are refused now", maxKeyUnits)
+	case r.Load.Heavy:
 		say("  a partition key gets %d units per second: at these shares the table gets %.0f",
 			maxKeyUnits, maxKeyUnits/r.Load.largest())
 	}

@@ -1,6 +1,8 @@
 package memtable
 
 import (
+	"bytes"
+
 	"github.com/flagstone-db/flagstone/internal/prefetch"
 	"github.com/flagstone-db/flagstone/row"
 )
@@ -177,21 +179,26 @@ func (it *Iterator) Cell() *row.Cell {
 }
 
 // Sample calls fn with about one row key in apart, at most four times as many, in ascending
-// order. size is about how many bytes the row has, and those around it that are left out. It visits only
+// order. size is about how many bytes the row has, and those around it that are left out, with the newest
+// versions of each column, at most so many; 0 is all. It visits only
 // rows with high towers in the skiplist. The key is valid until the memtable is freed.
-func (m *Memtable) Sample(apart int64, fn func(key []byte, size int64)) {
+func (m *Memtable) Sample(apart int64, versions int, fn func(key []byte, size int64)) {
 	level := 0
 	for ; level < maxHeight-1 && 4<<(2*level) <= apart; level++ {
 	}
-	for l := link(m.row(m.head).next(level).Load()); l != 0; {
-		n := m.row(l)
-		size := int64(n.keyLen) + m.packedOf(n).size
-		later := laterCells{m: m, head: link(n.index.Load())}
-		for ok := later.FirstCell(); ok; ok = later.NextCell() {
-			size += int64(len(later.cell.Column) + len(later.cell.Value) + cellHeader)
+	it := m.NewIterator()
+	for l := link(m.row(m.head).next(level).Load()); it.setRow(l); l = link(it.node.next(level).Load()) {
+		size, column, seen := int64(it.node.keyLen), []byte(nil), 0
+		for ok := it.FirstCell(); ok; ok = it.NextCell() {
+			c := it.Cell()
+			if !bytes.Equal(c.Column, column) {
+				column, seen = c.Column, 0
+			}
+			if seen++; versions == 0 || seen <= versions {
+				size += int64(len(c.Column) + len(c.Value) + cellHeader)
+			}
 		}
-		fn(n.key(), size<<(2*level))
-		l = link(n.next(level).Load())
+		fn(it.RowKey(), size<<(2*level))
 	}
 }
 

@@ -9,11 +9,14 @@ package ots
 // later request weighs more, instead of all earlier ones less.
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 
+	"github.com/flagstone-db/flagstone"
 	"github.com/flagstone-db/flagstone/keydesign"
 	"github.com/flagstone-db/flagstone/row"
 )
@@ -35,6 +38,7 @@ type busyKeys struct {
 	list  []busyKey
 	total float64 // of all counted requests
 
+	half  time.Duration // in which a request loses half of its weight; 0 is busyHalfLife
 	begun time.Duration // the first request was counted
 	unit  time.Duration // a request at this moment weighs its units
 }
@@ -46,9 +50,11 @@ type busyKey struct {
 	taken float64 // the part of units that earlier keys of this counter left
 }
 
+func (b *busyKeys) halfLife() time.Duration { return cmp.Or(b.half, busyHalfLife) }
+
 // age is what a request at the moment unit is worth now.
 func (b *busyKeys) age(now time.Duration) float64 {
-	return math.Exp2(-float64(now-b.unit) / float64(busyHalfLife))
+	return math.Exp2(-float64(now-b.unit) / float64(b.halfLife()))
 }
 
 // add counts the cost of a request.
@@ -57,7 +63,7 @@ func (b *busyKeys) add(now time.Duration, hash uint64, key row.Value, cost int64
 		b.place = make(map[uint64]int, busyCounters)
 		b.begun, b.unit = now, now
 	}
-	if now-b.unit >= busyRescale*busyHalfLife {
+	if now-b.unit >= busyRescale*b.halfLife() {
 		b.rescale(now)
 	}
 	units := float64(cost) / b.age(now)
@@ -96,8 +102,8 @@ func (b *busyKeys) rescale(now time.Duration) {
 
 // over is the time in which a steady load adds up to what is counted now.
 func (b *busyKeys) over(now time.Duration) time.Duration {
-	since := float64(now-b.begun) / float64(busyHalfLife)
-	return time.Duration(float64(busyHalfLife) / math.Ln2 * (1 - math.Exp2(-since)))
+	since := float64(now-b.begun) / float64(b.halfLife())
+	return time.Duration(float64(b.halfLife()) / math.Ln2 * (1 - math.Exp2(-since)))
 }
 
 // noteBusy counts about one request in busyRate. It picks at random, so that no periodic
@@ -132,7 +138,39 @@ func (e *Engine) KeyStatistics(ctx context.Context, instance, name string, rows 
 	for _, s := range sample {
 		st.Sample = append(st.Sample, keydesign.Row{Key: s.Key, Bytes: s.Bytes, Version: s.Version})
 	}
-	m, now := e.meterOf(t), e.store.Elapsed()
+	var rowRate, byteRate float64
+	for _, p := range t.engine.Partitions() {
+		rowRate, byteRate = rowRate+p.Reads+p.Writes, byteRate+p.ByteRate
+	}
+	if rowRate >= leastRows {
+		st.RowBytes = byteRate / rowRate
+	}
+	e.meterOf(t).load(st, e.store.Elapsed())
+	for i := range st.Load {
+		of := &st.Load[i]
+		if len(t.key) == 1 || of.Units < st.LoadUnits/ownShare { // one row, or too little load
+			break
+		}
+		own, err := t.engine.SampleKey(ctx, of.Key, ownRows)
+		if err != nil {
+			return nil, e.asError(err, "sample", name, false)
+		}
+		for _, s := range own {
+			of.Rows = append(of.Rows, keydesign.Row{Key: s.Key, Bytes: s.Bytes})
+		}
+	}
+	return st, nil
+}
+
+const (
+	// ownRows is about how many rows of a partition key are looked at that has more than 1/ownShare of the load.
+	ownRows, ownShare = 1000, 100
+	// leastRows is how many rows per second must be read and written for their size to be known.
+	leastRows = 0.05
+)
+
+// load adds what requests cost lately, the busiest partition key first.
+func (m *meter) load(st *keydesign.Statistics, now time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	worth := busyRate * m.busy.age(now)
@@ -140,5 +178,38 @@ func (e *Engine) KeyStatistics(ctx context.Context, instance, name string, rows 
 	for _, b := range m.busy.list {
 		st.Load = append(st.Load, keydesign.KeyLoad{Key: b.key, Units: int64((b.units - b.taken) * worth)})
 	}
-	return st, nil
+	slices.SortStableFunc(st.Load, func(a, b keydesign.KeyLoad) int { return cmp.Compare(b.Units, a.Units) })
+	if key, code, rate := m.refusals(now); rate > 0 {
+		st.Refused = keydesign.Refusals{Rate: rate, Code: code}
+		if key.Type() != row.TypeNone {
+			st.Refused.Key = key.String()
+		}
+	}
+}
+
+// refusals is Engine.Refusals. REQUIRES: mu is held.
+func (m *meter) refusals(now time.Duration) (key row.Value, code string, rate float64) {
+	r := &m.refused
+	if m.total.Refused == 0 {
+		return key, "", 0
+	}
+	if rate = r.total * r.age(now) / max(r.over(now), time.Second).Seconds(); rate < leastRefused {
+		return key, "", 0
+	}
+	most := slices.MaxFunc(r.list, func(a, b busyKey) int { return cmp.Compare(a.units-a.taken, b.units-b.taken) })
+	return most.key, m.refusedCode, rate
+}
+
+// Refusals returns the refusals of requests to a table: how many per second lately, the code, and the partition key that most
+// of them were for, the zero Value if the limit is not that of one key.
+func (e *Engine) Refusals(t *flagstone.Table) (key row.Value, code string, rate float64) {
+	found, ok := e.meters.Load(t.Info().ID)
+	if !ok {
+		return key, "", 0
+	}
+	m := found.(*meter)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	key, code, rate = m.refusals(e.store.Elapsed())
+	return key, code, rate
 }

@@ -125,13 +125,17 @@ func TestKeyStatisticsOfATable(t *testing.T) {
 	if st.LoadUnits < 2500 || st.LoadUnits > 5500 || len(st.Load) != 2 {
 		t.Errorf("%d units of %d keys", st.LoadUnits, len(st.Load))
 	}
+	if own := st.Load[0].Rows; len(own) < ownRows || own[0].Key[0].Text() != "busy" || own[len(own)-1].Key[0].Text() != "busy" ||
+		own[0].Key[1].Int64() != 0 || own[len(own)-1].Key[1].Int64() < 3990 {
+		t.Errorf("%d rows of the busiest key, from %v to %v", len(own), own[0].Key, own[len(own)-1].Key)
+	}
 	f.clock.Advance(busyHalfLife)
 	half, err := f.KeyStatistics(ctx, testInstance, "t", 1000)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if half.LoadUnits != st.LoadUnits/2 || half.LoadOver < 7*time.Minute || half.LoadOver > 8*time.Minute {
-		t.Errorf("%d units over %v; a half-life ago they were %d", half.LoadUnits, half.LoadOver, st.LoadUnits)
+	if half.LoadUnits != st.LoadUnits/2 || half.LoadOver < 7*time.Minute || half.LoadOver > 8*time.Minute || half.RowBytes < 10 || half.RowBytes > 50 {
+		t.Errorf("%d units over %v, rows of %.0f bytes; a half-life ago there were %d units", half.LoadUnits, half.LoadOver, half.RowBytes, st.LoadUnits)
 	}
 	_, err = f.KeyStatistics(ctx, testInstance, "nothing", 1000)
 	wantError(t, err, CodeObjectNotExist, "Requested table does not exist.")

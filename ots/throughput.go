@@ -9,15 +9,17 @@ import (
 	"hash/maphash"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/flagstone-db/flagstone/row"
 )
 
 // Throughput is the cost of the requests to a table since the service was opened, in capacity
-// units.
+// units, and how many requests were refused.
 type Throughput struct {
 	ReservedRead, ReservedWrite     int64
 	AdditionalRead, AdditionalWrite int64
+	Refused                         int64 // requests that got no units
 }
 
 // meter counts the units of one table.
@@ -27,6 +29,42 @@ type meter struct {
 	read, write int64 // units used in that second
 	total       Throughput
 	busy        busyKeys
+
+	refused     busyKeys      // refusals by partition key, 1 each
+	refusedCode string        // of the last one
+	warned      time.Duration // when the log was last told of refusals
+}
+
+const (
+	// leastRefused is the number of refusals per second that is worth a finding.
+	leastRefused = 0.1
+	// refusedHalfLife is the time in which a refusal loses half of its weight, and refusedWarning how long the log is
+	// silent after a warning.
+	refusedHalfLife = 20 * time.Second
+	refusedWarning  = time.Minute
+)
+
+// refuse counts a request that is refused with a code, and returns the error. partition is the key whose limit it met,
+// the zero Value with another limit.
+func (e *Engine) refuse(t *table, partition row.Value, code, message string) *Error {
+	var hash uint64
+	if partition.Type() != row.TypeNone {
+		hash = e.partitionOf(t, partition).hash
+	}
+	m, now := e.meterOf(t), e.store.Elapsed()
+	m.mu.Lock()
+	m.total.Refused++
+	m.refused.half, m.refusedCode = refusedHalfLife, code
+	m.refused.add(now, hash, partition, 1)
+	all, warns := m.total.Refused, m.total.Refused == 1 || now-m.warned >= refusedWarning
+	if warns {
+		m.warned = now
+	}
+	m.mu.Unlock()
+	if warns {
+		e.logger.Warn("requests are refused, they have no capacity units left", "table", t.info.Name, "code", code, "refused", all)
+	}
+	return &Error{code, message}
 }
 
 // partitionMeter counts the units of partition keys and of instances in the present second.
@@ -71,7 +109,7 @@ func (e *Engine) admit(t *table, partition row.Value, use side) *Error {
 		return nil
 	}
 	if e.pressure.add(e.partitionOf(t, partition), e.store.WallMillis()/1000, 0) >= e.limits.PartitionKeyUnits {
-		return &Error{CodeCapacityUnitExhausted, "Capacity unit is not enough."}
+		return e.refuse(t, partition, CodeCapacityUnitExhausted, "Capacity unit is not enough.")
 	}
 	return nil
 }
@@ -80,10 +118,10 @@ func (e *Engine) admit(t *table, partition row.Value, use side) *Error {
 // second, if there is such a limit. An admitted request may cost more than what is left.
 func (e *Engine) admitTable(t *table, use side) *Error {
 	if e.limits.InstanceUnits > 0 && e.pressure.add(e.instanceOf(t), e.store.WallMillis()/1000, 0) >= e.limits.InstanceUnits {
-		return &Error{CodeCapacityUnitExhausted, "Capacity unit is not enough."}
+		return e.refuse(t, row.Value{}, CodeCapacityUnitExhausted, "Capacity unit is not enough.")
 	}
 	if e.limits.ReservedOnly && e.meterOf(t).exhausted(t, use, e.store.WallMillis()/1000) {
-		return &Error{CodeNotEnoughCapacityUnit, "Remaining capacity unit is not enough."}
+		return e.refuse(t, row.Value{}, CodeNotEnoughCapacityUnit, "Remaining capacity unit is not enough.")
 	}
 	return nil
 }

@@ -1,11 +1,15 @@
 package ots
 
 import (
+	"bytes"
 	"context"
+	"errors"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/flagstone-db/flagstone/keydesign"
 	"github.com/flagstone-db/flagstone/row"
 )
 
@@ -234,4 +238,54 @@ func TestOnlyReservedUnitsAreServedIfSoAsked(t *testing.T) {
 	if got, err := f.Throughput(testInstance, "t"); err != nil || got.ReservedWrite != 3 {
 		t.Errorf("%+v, %v", got, err)
 	}
+}
+
+// TestRefusalsAreCountedAndSaid has a partition key that takes two units per second and is asked for more.
+func TestRefusalsAreCountedAndSaid(t *testing.T) {
+	limits := Documented()
+	limits.EnforceThroughput, limits.PartitionKeyUnits = true, 2
+	f := openFixture(t, limits)
+	f.createPlain(1, -1)
+	var log bytes.Buffer
+	f.logger = slog.New(slog.NewTextHandler(&log, nil))
+	table, err := f.Table(testInstance, "t")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for second := range 70 {
+		for n := range 5 {
+			want := CodeCapacityUnitExhausted
+			if n < 2 {
+				want = ""
+			}
+			if _, err := f.write(deleteOf(pk("hot"))); want == "" && err != nil || want != "" && !isCode(err, want) {
+				t.Fatalf("second %d, request %d: %v", second, n, err)
+			}
+		}
+		f.clock.Advance(time.Second)
+	}
+	used, err := f.Throughput(testInstance, "t")
+	if err != nil || used.Refused != 210 {
+		t.Errorf("%+v, %v", used, err)
+	}
+	key, code, rate := f.Refusals(table)
+	if key.Text() != "hot" || code != CodeCapacityUnitExhausted || rate < 2.5 || rate > 3.5 {
+		t.Errorf("%v, %s, %.2f per second", key, code, rate)
+	}
+	st, err := f.KeyStatistics(context.Background(), testInstance, "t", 100)
+	if err != nil || st.Refused != (keydesign.Refusals{Rate: rate, Code: code, Key: key.String()}) {
+		t.Errorf("%+v, %v", st, err)
+	}
+	if text := log.String(); strings.Count(text, "requests are refused") != 2 || strings.Contains(text, "hot") {
+		t.Errorf("in 70 seconds the log has %s", text)
+	}
+	f.clock.Advance(5 * time.Minute)
+	if _, _, rate := f.Refusals(table); rate != 0 {
+		t.Errorf("%.2f per second, long ago", rate)
+	}
+}
+
+func isCode(err error, code string) bool {
+	var own *Error
+	return errors.As(err, &own) && own.Code == code
 }

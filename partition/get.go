@@ -11,6 +11,7 @@ import (
 	"github.com/flagstone-db/flagstone/mvcc"
 	"github.com/flagstone-db/flagstone/row"
 	"github.com/flagstone-db/flagstone/sstable"
+	"github.com/flagstone-db/flagstone/valuefile"
 )
 
 // Getter is a point read under way. It keeps its working memory for the next read.
@@ -73,14 +74,22 @@ func (p *pinned) pin(t *Tree) bool {
 // Tree is what is pinned.
 func (p *pinned) Tree() *Tree { return p.tree }
 
-// measure counts a read of rows, of which key is one, with these cells.
+// measure counts a read of rows, of which key is one, with these cells. Values count as they were put.
 func (p *pinned) measure(key []byte, rows int, cells []row.Cell) {
 	if p.tree.meter == nil {
 		return
 	}
 	size := rows * len(key)
 	for i := range cells {
-		size += len(cells[i].Column) + len(cells[i].Value)
+		c := &cells[i]
+		size += len(c.Column) + len(c.Value)
+		if c.Packed {
+			size += valuefile.PackedAway(c.Value)
+		} else if c.Separate {
+			if ref, err := row.ParseReference(c.Value); err == nil { // else reading the value reports it
+				size += int(ref.Raw)
+			}
+		}
 	}
 	p.tree.meter.Read(p.stripe, key, rows, size)
 }

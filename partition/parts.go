@@ -153,7 +153,7 @@ func flushEnds(flushes []flush) [][]byte {
 	for _, f := range flushes {
 		for _, m := range f.waiting {
 			apart := total / (n * partAnchors)
-			f.span().addMemory(&anchors, m, apart, apart/4)
+			f.span().addMemory(&anchors, m, apart, apart/4, 0)
 		}
 	}
 	return divide(&anchors, n)

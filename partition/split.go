@@ -16,11 +16,11 @@ const AnchorShare = 16
 // table files and no data block. Table files count with their stored, compressed size, including
 // values in value files. Anchors of one table file are apart bytes or one block from each other,
 // whichever is more, so the cost depends on the number of pieces and files, not on the size of
-// the data. Memtables are walked cell by cell.
+// the data. Memtables are walked cell by cell, and versions that a flush would drop do not count.
 func (t *Tree) Anchors(apart int64) (*Anchors, error) {
 	s := t.pin()
 	defer s.unref()
-	return anchors(s, t.span(), apart, 0)
+	return anchors(s, t.span(), apart, 0, t.env.Retention.MaxVersions(t.table, row.MaxSequence))
 }
 
 // span is a range of keys: start <= key < end. A nil end is unbounded.
@@ -48,8 +48,8 @@ func (r span) within(o span) span {
 	return r
 }
 
-// anchors is Anchors of what a pinned state has in a range; sampled is that of addMemory.
-func anchors(s *state, in span, apart, sampled int64) (*Anchors, error) {
+// anchors is Anchors of what a pinned state has in a range; sampled and versions are those of addMemory.
+func anchors(s *state, in span, apart, sampled int64, versions int) (*Anchors, error) {
 	found := new(Anchors)
 	for _, f := range s.version.files {
 		if err := in.addFile(found, f, apart); err != nil {
@@ -57,7 +57,7 @@ func anchors(s *state, in span, apart, sampled int64) (*Anchors, error) {
 		}
 	}
 	for _, m := range s.memories {
-		in.addMemory(found, m, apart, sampled)
+		in.addMemory(found, m, apart, sampled, versions)
 	}
 	return found, nil
 }
@@ -88,8 +88,8 @@ func (r span) addFile(to *Anchors, f *tablefiles.File, apart int64) error {
 
 // addMemory adds anchors of a memtable, clipped to the range, that are about apart bytes from each
 // other. An anchor's key is the last row of its bytes. It looks at one row in sampled bytes, at random; 0 is
-// every row.
-func (r span) addMemory(to *Anchors, m *memory, apart, sampled int64) {
+// every row. versions are how many of a column count, 0 for all.
+func (r span) addMemory(to *Anchors, m *memory, apart, sampled int64, versions int) {
 	rows, used := int64(m.table.Rows()), m.table.Used()
 	if rows == 0 {
 		return
@@ -97,7 +97,7 @@ func (r span) addMemory(to *Anchors, m *memory, apart, sampled int64) {
 	var since, total int64
 	var last []byte
 	first := len(to.list)
-	m.table.Sample(min(sampled, used/leastSamples)/max(used/rows, 1), func(key []byte, size int64) {
+	m.table.Sample(min(sampled, used/leastSamples)/max(used/rows, 1), versions, func(key []byte, size int64) {
 		total += size
 		if !r.contains(key) {
 			return
@@ -240,7 +240,7 @@ func (t *Tree) Cut(c *Cutter) error {
 			runs++
 		}
 	}
-	found, err := anchors(s, in, c.pieceBytes/int64(cutShare*max(runs, 2)), c.pieceBytes/sampleShare)
+	found, err := anchors(s, in, c.pieceBytes/int64(cutShare*max(runs, 2)), c.pieceBytes/sampleShare, 0)
 	if err != nil {
 		return err
 	}

@@ -221,7 +221,7 @@ func (t *Tree) ExpectApply() { t.mutable.Load().table.Expect() }
 // Wrote counts a change for which Reserve reserved memory.
 func (t *Tree) Wrote(c *row.Change) {
 	if t.meter != nil {
-		t.meter.Write(writeStripe, c.Key, len(c.Key)+len(c.Cells().Bytes()))
+		t.meter.Write(writeStripe, c.Key, len(c.Key)+len(c.Cells().Bytes())+c.PackedAway)
 	}
 }
 

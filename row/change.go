@@ -18,6 +18,9 @@ type Change struct {
 	Key       []byte
 	DeleteRow bool
 	PutRow    bool
+	// PackedAway is by how many bytes the values of PutPacked are shorter than what they stand for, as the owner
+	// counts.
+	PackedAway int
 
 	cells    CellList
 	unsorted bool  // the cells are not in order, or some override others
@@ -51,6 +54,7 @@ func (c *Change) Reset() {
 // DropCells removes all cells.
 func (c *Change) DropCells() {
 	c.cells.reset()
+	c.PackedAway = 0
 	c.unsorted, c.newest, c.oldest, c.deletes = false, -1, MaxVersion, false
 	c.dropped, c.unstamped = nil, false
 }

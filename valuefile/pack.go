@@ -145,6 +145,12 @@ func Unpack(buffer *[]byte, packed []byte) ([]byte, error) {
 	return value, nil
 }
 
+// PackedAway is how many bytes longer a value is than its packed form.
+func PackedAway(packed []byte) int {
+	_, raw, _ := parsePacked(packed)
+	return max(raw-len(packed), 0)
+}
+
 // parsePacked returns the length of a packed value and its pieces, which an old block does not
 // have; bad says what is wrong, or is "".
 func parsePacked(packed []byte) (p pieces, raw int, bad string) {

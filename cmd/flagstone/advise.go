@@ -11,7 +11,7 @@ type adviseCommand struct {
 	at
 	Table    string `arg:"" predictor:"table" help:"The table."`
 	Instance string `default:"demo" env:"FLAGSTONE_INSTANCE" help:"Its instance."`
-	Rows     int    `default:"2000" help:"About how many rows to look at, 100000 at most."`
+	Rows     int    `default:"10000" help:"About how many rows to look at, 100000 at most."`
 	JSON     bool   `name:"json" help:"Print the report as JSON."`
 }
 
@@ -19,7 +19,7 @@ type adviseCommand struct {
 func (adviseCommand) Help() string {
 	return `Looks at rows that are spread over the table's bytes, and, if a server has the store open, at what requests to each partition key cost lately: a request counts half after ten minutes. Says whether partition keys concentrate size or load, and whether new rows come next to each other; and for splices of key columns and hash prefixes that would help, what they would change in this table. Package keydesign makes such keys.
 
-Nothing is changed. A table under load can be asked: 2000 rows take less than a second.`
+Nothing is changed. A table under load can be asked.`
 }
 
 // Run prints the report.

@@ -198,9 +198,6 @@ func (a *archiveCommand) each(ctx context.Context, f *os.File, format rowfile.Fo
 			sum.add(&r)
 			err = do(&r)
 		}
-		if err != nil && ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.Cause(ctx))) {
-			err = errors.New("interrupted")
-		}
 		if err != nil {
 			return sum, err
 		}

@@ -153,7 +153,7 @@ func (p *copyCommand) Run(ctx context.Context, c *output) (err error) {
 		return err
 	}
 	if err := p.rows(ctx, c, &from, &m); err != nil {
-		return fmt.Errorf("%w; table %s has no Time To Live, and a Max Version Offset of %d s, until a copy is complete", err, to.Table, wideOffset)
+		return leaving(err, "table %s has no Time To Live, and a Max Version Offset of %d s, until a copy is complete", to.Table, wideOffset)
 	}
 	if err := m.alter(ctx, table); err != nil {
 		return fmt.Errorf("all rows are copied, and the options of table %s are not: %w", to.Table, err)

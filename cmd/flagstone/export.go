@@ -194,7 +194,7 @@ func (e *exportCommand) write(ctx context.Context, c *output, out io.Writer, sou
 	}
 	progress := e.progress(c, "exported")
 	progress.Begin(0, 0)
-	rows := int64(0)
+	rows, unseen := int64(0), newUnseen(p.query.Columns)
 	ranges, at, err := source.ranges(ctx, &p.query)
 	if err != nil {
 		return err
@@ -215,6 +215,9 @@ func (e *exportCommand) write(ctx context.Context, c *output, out io.Writer, sou
 			if err := w.Write(&page[i]); err != nil {
 				return err
 			}
+			for j := range page[i].Cells {
+				delete(unseen, page[i].Cells[j].Name)
+			}
 			rows++
 		}
 		if all > 0 {
@@ -231,5 +234,6 @@ func (e *exportCommand) write(ctx context.Context, c *output, out io.Writer, sou
 		return err
 	}
 	progress.End(rows)
+	unseen.warn(c, int(rows))
 	return nil
 }

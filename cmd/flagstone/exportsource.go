@@ -114,13 +114,10 @@ func eachPage(ctx context.Context, ranges []nextPage, do func(page []rowfile.Row
 			select {
 			case page = <-ahead[0]:
 			case <-ctx.Done():
-				return errors.New("interrupted")
+				return ctx.Err()
 			}
 			if page.err == io.EOF {
 				break
-			}
-			if page.err != nil && ctx.Err() != nil {
-				return errors.New("interrupted")
 			}
 			if page.err != nil {
 				return page.err

@@ -271,12 +271,12 @@ func (m *importCommand) run(ctx context.Context, c *output, im *bulkio.Import, t
 	switch {
 	case err == nil:
 	case m.State != "":
-		err = fmt.Errorf("%w; the same command goes on where %s says", err, m.State)
+		err = leaving(err, "the same command goes on where %s says", m.State)
 	case m.Bulk || s.Rows == 0:
 	case slices.Contains(m.Files, stdio):
-		err = fmt.Errorf("%w; up to %d rows were written, and stay", err, s.Rows)
+		err = leaving(err, "up to %d rows were written, and stay", s.Rows)
 	default:
-		err = fmt.Errorf("%w; up to %d rows were written, and stay; with --state the import could go on", err, s.Rows)
+		err = leaving(err, "up to %d rows were written, and stay; with --state the import could go on", s.Rows)
 	}
 	return err
 }

@@ -88,8 +88,18 @@ type output struct {
 
 // terminal reports whether results go to a terminal.
 func (c *output) terminal() bool {
-	f, ok := c.out.(*os.File)
+	f, ok := c.file()
 	return ok && isTerminal(f)
+}
+
+// file is the file that results go to.
+func (c *output) file() (f *os.File, ok bool) {
+	out := c.out
+	for r, ok := out.(*results); ok; r, ok = out.(*results) { // the lines of a shell have one more
+		out = r.Writer
+	}
+	f, ok = out.(*os.File)
+	return f, ok
 }
 
 func main() {
@@ -100,7 +110,7 @@ func main() {
 
 // newParser makes the parser of the command line.
 func newParser(ctx context.Context, cli *commands, c *output, options ...kong.Option) (*kong.Kong, error) {
-	return kong.New(cli, append([]kong.Option{
+	return kong.New(cli, append(append([]kong.Option{
 		kong.Name("flagstone"),
 		kong.Description("Flagstone: a storage engine for wide, versioned rows."),
 		kong.Writers(c.out, c.err),
@@ -108,12 +118,23 @@ func newParser(ctx context.Context, cli *commands, c *output, options ...kong.Op
 		kong.Bind(c),
 		kong.Vars{"version": version(), "backupRate": backupRate, "checkRate": checkRate},
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
-	}, options...)...)
+	}, dashMappers()...), options...)...)
 }
 
 // run executes a command line and returns the exit status: 0, 1 for a failure, 2 for an invalid
 // command line, 3 if a salvage lost something.
 func run(ctx context.Context, args []string, c *output, options ...kong.Option) int {
+	printed := &results{Writer: c.out}
+	status := execute(ctx, args, &output{in: c.in, out: printed, err: c.err}, options...)
+	if status == 0 && printed.failed != nil {
+		fmt.Fprintf(c.err, "flagstone: the output is not complete: %s\n", oneLine(printed.failed))
+		return 1
+	}
+	return status
+}
+
+// execute executes a command line. It fails silently if the output is lost.
+func execute(ctx context.Context, args []string, c *output, options ...kong.Option) int {
 	var cli commands
 	exited := -1
 	parser, err := newParser(ctx, &cli, c, append(options, kong.Exit(func(status int) { exited = status }))...)
@@ -131,16 +152,25 @@ func run(ctx context.Context, args []string, c *output, options ...kong.Option) 
 	if exited >= 0 {
 		return exited
 	}
-	parsed, err := parser.Parse(args)
+	parsed, err := parser.Parse(markDashes(args))
 	if exited >= 0 { // --help was given
 		return exited
 	}
 	if err != nil {
-		fmt.Fprintf(c.err, "flagstone: %v (flagstone --help lists what there is)\n", err)
+		fmt.Fprintf(c.err, "flagstone: %s (flagstone --help lists what there is)\n", unmarked(err.Error()))
 		return 2
 	}
 	qualified(parsed)
+	for _, path := range parsed.Path {
+		if path.Flag != nil && path.Flag.Name == "where" && path.Flag.Target.String() == "" {
+			fmt.Fprintln(c.err, "flagstone: --where is empty; leave it out for all rows")
+			return 2
+		}
+	}
 	if err := parsed.Run(); err != nil {
+		if ctx.Err() != nil {
+			err = interruption(err)
+		}
 		fmt.Fprintf(c.err, "flagstone: %s\n", unnamed(oneLine(err)))
 		if _, ok := errors.AsType[usageError](err); ok {
 			return 2

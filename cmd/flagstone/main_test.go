@@ -249,6 +249,29 @@ func TestARefusedInstanceLeavesNothingBehind(t *testing.T) {
 	}
 }
 
+func TestValuesMayBeginWithADash(t *testing.T) {
+	dir := newHome(t)
+	t.Setenv("FLAGSTONE_DIR", dir)
+	done(t, "table", "create", "kb", "--key", "b:binary", "--key", "i:integer", "--key", "s:string")
+	for _, line := range []string{
+		"put kb -s c=1 00ff -- -1 -a", "put kb -s c=1 00ff -2 -- -s", "put kb 00ff -3 x -s c=1", "put kb -s c=1 00ff -4 -5",
+		"put kb -s c=1 -- 00ff -6 --",
+	} {
+		done(t, strings.Fields(line)...)
+	}
+	want := "b,i,s,c\n00ff,-6,--,1\n00ff,-4,-5,1\n00ff,-3,x,1\n00ff,-2,-s,1\n00ff,-1,-a,1\n"
+	if out := done(t, "scan", "kb", "00ff", "--from", "-9", "--csv", "--columns", "c"); out != want {
+		t.Errorf("%s, want %s", out, want)
+	}
+	done(t, "put", "t", "-7", "-s", "c=1")
+	if out := done(t, "get", "t", "-7", "--json"); !strings.Contains(out, "-7") {
+		t.Error(out)
+	}
+	refused(t, `2 values were given, ["-7" "--json"]`, "get", "t", "--", "-7", "--json")
+	refused(t, "--limit is -1", "scan", "t", "--limit", "-1")
+	refused(t, "unexpected argument -1 (", "version", "-1")
+}
+
 func TestProgramsOfThisMachineReachAServerThatListensOnAllAddresses(t *testing.T) {
 	for addr, want := range map[string]string{"0.0.0.0:80": "http://127.0.0.1:80", "[::]:80": "http://127.0.0.1:80", "[::1]:80": "http://[::1]:80", "10.0.0.1:80": "http://10.0.0.1:80"} {
 		if got := localURL(net.TCPAddrFromAddrPort(netip.MustParseAddrPort(addr))); got != want {

@@ -40,7 +40,7 @@ type partitionListCommand struct {
 
 // Help is the long help of the command.
 func (partitionListCommand) Help() string {
-	return `READS/S, WRITES/S and UNITS/S are rows and capacity units per second, averages in which an operation counts half after 20 seconds; they are 0 if no server has the store open. BUSIEST KEY is the value of the first key column with the most units in a sample of the last operations, with its share; - says that none has a tenth. CUT says who cut the table where the partition starts.`
+	return `READS/S, WRITES/S and UNITS/S are rows and capacity units per second, averages in which an operation counts half after 20 seconds; they are 0 if no server has the store open. BYTES/ROW is the size of a row that is read or written, on average; a capacity unit is 4 KiB of an operation. BUSIEST KEY is the value of the first key column with the most units in a sample of the last operations, with its share; - says that none has a tenth. CUT says who cut the table where the partition starts.`
 }
 
 // Run prints the partitions.
@@ -54,10 +54,10 @@ func (l *partitionListCommand) Run(ctx context.Context, c *output) error {
 			return c.json(list)
 		}
 		w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(w, "ID\tSTART\tEND\tCUT\tBYTES\tREADS/S\tWRITES/S\tUNITS/S\tBUSIEST KEY\tFINDINGS")
+		fmt.Fprintln(w, "ID\tSTART\tEND\tCUT\tBYTES\tREADS/S\tWRITES/S\tBYTES/ROW\tUNITS/S\tBUSIEST KEY\tFINDINGS")
 		for i, p := range list {
-			fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%d\t%.0f\t%.0f\t%.0f\t%s\t%s\n", p.ID, boundText(p.Start), boundText(p.End), cutBy(i, p.Cut), p.Bytes,
-				p.Reads, p.Writes, p.Units, busiest(&p), findings(p.Findings))
+			fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%d\t%.0f\t%.0f\t%s\t%.0f\t%s\t%s\n", p.ID, boundText(p.Start), boundText(p.End), cutBy(i, p.Cut), p.Bytes,
+				p.Reads, p.Writes, meanText(p.ByteRate, p.Reads+p.Writes), p.Units, busiest(&p), findings(p.Findings))
 		}
 		return w.Flush()
 	})

@@ -23,12 +23,12 @@ func TestPartitionsAreListedSplitAndMerged(t *testing.T) {
 		return out
 	}
 	do("split", "--", "t", "-7")
-	want := []string{"ID START END CUT BYTES READS/S WRITES/S UNITS/S BUSIEST KEY FINDINGS", `- -7 -`, `-7 - user`}
+	want := []string{"ID START END CUT BYTES READS/S WRITES/S BYTES/ROW UNITS/S BUSIEST KEY FINDINGS", `- -7 -`, `-7 - user`}
 	lines := strings.Split(strings.TrimSpace(do("list", "t")), "\n")
 	for i, line := range lines {
 		fields := strings.Fields(line)
 		if i > 0 {
-			fields = fields[1 : len(fields)-5] // without id, figures and busiest key
+			fields = fields[1 : len(fields)-6] // without id, figures and busiest key
 		}
 		if got := strings.Join(fields, " "); i >= len(want) || got != want[i] {
 			t.Errorf("line %d is %q of %q", i, got, lines)

@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/csv"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,7 +21,7 @@ import (
 
 const whereHelp = ` A comparison in --where is a column, one of == != > >= < <=, and a value: a string in double quotes, a number (a double if it has a point or an exponent), true, false, or bytes as x"00ff". 'NAME exists' asks for the column. A name that is not a word is written in backquotes. A comparison with a missing column, or with a value of another type, is false, also !=.`
 
-const keyHelp = `A value of the key is written as it is if its column is a string, in decimal if it is an integer (after --, if it is negative), and in hexadecimal if it is binary.`
+const keyHelp = `A value of the key is written as it is if its column is a string, in decimal if it is an integer, and in hexadecimal if it is binary. A string that begins with a dash, and is no integer, comes after --; all arguments there are values.`
 
 // outputOptions say which columns of rows are printed, and how.
 type outputOptions struct {
@@ -51,7 +52,7 @@ func (g *getCommand) Run(ctx context.Context, c *output) error {
 			return err
 		}
 		if len(g.Key) != len(t.Key) {
-			return misuse("the key of table %s is %s; %d values were given. 'flagstone scan' takes the first ones", g.Table, keyColumns(t.Key), len(g.Key))
+			return misuse("the key of table %s is %s; %d values were given, %q. 'flagstone scan' takes the first ones", g.Table, keyColumns(t.Key), len(g.Key), g.Key)
 		}
 		query := instances.Query{Table: g.Table, Prefix: g.Key}
 		if n, err := g.print(ctx, c, home, g.Instance, t, &query, 0); err != nil || n > 0 {
@@ -158,14 +159,43 @@ func (s *outputOptions) print(ctx context.Context, c *output, home admin.Admin, 
 	case s.CSV:
 		each = newCSVPrinter(c, t, s)
 	}
+	unseen := newUnseen(s.Columns)
 	more, err := pages(ctx, home, instance, q, limit, func(rows []instances.Row) error {
 		n += len(rows)
+		for i := range rows {
+			for j := range rows[i].Columns {
+				delete(unseen, rows[i].Columns[j].Name)
+			}
+		}
 		return each(rows)
 	})
+	if err == nil {
+		unseen.warn(c, n)
+	}
 	if more && err == nil {
 		fmt.Fprintln(c.err, "flagstone: there may be more rows; --limit 0 prints all")
 	}
 	return n, err
+}
+
+// unseenColumns are columns that were named, and that no row has had.
+type unseenColumns map[string]bool
+
+func newUnseen(named []string) unseenColumns {
+	u := unseenColumns{}
+	for _, name := range named {
+		u[name] = true
+	}
+	return u
+}
+
+// warn says of each column that none of n rows had it.
+func (u unseenColumns) warn(c *output, n int) {
+	for _, name := range slices.Sorted(maps.Keys(u)) {
+		if n > 0 {
+			fmt.Fprintf(c.err, "flagstone: no row that was read has a column %s\n", lineText(name))
+		}
+	}
 }
 
 // cellsOf writes the versions of a column of a row.
@@ -362,6 +392,9 @@ func (r *changed) run(ctx context.Context, c *output, kind string, set, unset []
 		cell, err := parseCell(text)
 		if err != nil {
 			return err
+		}
+		if slices.ContainsFunc(change.Set, func(c instances.Cell) bool { return c.Name == cell.Name && c.Version == cell.Version }) {
+			return misuse("column %s is set twice", cell.Name)
 		}
 		change.Set = append(change.Set, cell)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -49,8 +50,8 @@ func follow(t *testing.T, dir string, steps []step) {
 var rowSteps = []step{
 	{"table create orders --key customer:string --key n:integer --versions 3", ""},
 	{"table create orders --key k:string", "!exists already"},
-	{"table create t2 --key k:text", `!no type is named "text"`},
-	{"table create t2 --key k:double", "!OTSParameterInvalid"},
+	{"table create t2 --key k:text", `!"text" is no type of a key`},
+	{"table create t2 --key k:double", "!NAME:string, NAME:integer or NAME:binary"},
 	{"put orders -s state=new -s total:double=2 -- anna -5", ""},
 	{"put orders anna 7 -s state=new -s paid:boolean=true -s note=two~words -s picture:binary=00ff", ""},
 	{"put orders bert 1 -s b=1", ""},
@@ -58,6 +59,8 @@ var rowSteps = []step{
 	{"put orders bert", "!1 values for a key of 2 columns"},
 	{"put orders bert x", `!key column n: invalid: "x" is no value of type integer`},
 	{"put orders bert 2 -s n", `!"n" sets nothing`},
+	{"put orders bert 2 -s n=1 -s n:integer=2", "!column n is set twice"},
+	{"count orders --where=", "!--where is empty"},
 	{"put orders bert 2 -s n:int=1", `!no type is named "int"`},
 	{"put orders bert 2 -s n:integer=1.5", `!"1.5" is no value of type integer`},
 	{"put orders bert 2 -s n@x=1", `!"x" is no version`},
@@ -229,6 +232,26 @@ func TestValuesKeepTheirTypeInJSON(t *testing.T) {
 		var v instances.Value
 		if err := json.Unmarshal([]byte(text), &v); err == nil {
 			t.Errorf("%s was taken for %s %v", text, v.Type(), v.Value)
+		}
+	}
+}
+
+func TestAColumnThatNoRowHasIsTold(t *testing.T) {
+	t.Setenv("FLAGSTONE_DIR", newHome(t))
+	done(t, "put", "t", "1", "-s", "a=1")
+	done(t, "put", "t", "2", "-s", "b=1")
+	for line, unseen := range map[string][]string{
+		"get t 1": {"b", "nope"}, "scan t": {"nope"}, "scan t --json": {"nope"}, "scan t 3": nil, "export t": {"nope"}, "export t --format csv": {"nope"},
+	} {
+		status, _, errOut := command(t, append(strings.Fields(line), "--columns", "a,b,nope")...)
+		var told []string
+		for line := range strings.Lines(errOut) {
+			if name, ok := strings.CutPrefix(line, "flagstone: no row that was read has a column "); ok {
+				told = append(told, strings.TrimSpace(name))
+			}
+		}
+		if status != 0 || !slices.Equal(told, unseen) {
+			t.Errorf("%s: status %d, %q", line, status, errOut)
 		}
 	}
 }

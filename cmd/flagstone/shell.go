@@ -124,7 +124,9 @@ func (s *shellCommand) execute(ctx context.Context, c *output, line string) (sta
 	}
 	parser := shellwords.NewParser()
 	words, err := parser.Parse(line)
-	if err == nil && parser.Position >= 0 {
+	if err != nil {
+		err = errors.New("a quote is not closed")
+	} else if parser.Position >= 0 {
 		err = errors.New("; & | < > have no meaning here; put values that have them between quotes")
 	}
 	if err != nil {
@@ -144,7 +146,10 @@ func (s *shellCommand) execute(ctx context.Context, c *output, line string) (sta
 			fmt.Fprintln(c.err, "flagstone: use needs the name of an instance")
 			return 2, false
 		}
-		s.Instance = words[1]
+		if err := s.use(ctx, words[1]); err != nil {
+			fmt.Fprintf(c.err, "flagstone: %s\n", unnamed(oneLine(err)))
+			return 1, false
+		}
 		return 0, false
 	case "serve", "shell":
 		fmt.Fprintf(c.err, "flagstone: %s is for the shell of the system\n", words[0])
@@ -162,6 +167,25 @@ func (s *shellCommand) execute(ctx context.Context, c *output, line string) (sta
 		return nil, nil
 	})
 	return run(interrupted, words, c, kong.Resolvers(defaults)), false
+}
+
+// use changes the instance, if there is such a one.
+func (s *shellCommand) use(ctx context.Context, name string) error {
+	return s.with(ctx, toRead, func(home admin.Admin) error {
+		list, err := home.List(ctx)
+		if err != nil {
+			return err
+		}
+		var names []string
+		for _, in := range list {
+			if strings.EqualFold(in.Name, name) {
+				s.Instance = in.Name
+				return nil
+			}
+			names = append(names, in.Name)
+		}
+		return fmt.Errorf("there is no instance %s; there are: %s", name, strings.Join(names, ", "))
+	})
 }
 
 // completer completes commands, flags, and names of tables if a server runs.

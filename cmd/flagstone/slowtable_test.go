@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"strings"
@@ -8,6 +9,8 @@ import (
 
 	"github.com/aliyun/aliyun-tablestore-go-sdk/tablestore"
 	"github.com/mattn/go-shellwords"
+
+	"github.com/flagstone-db/flagstone/ots"
 )
 
 // TestAHotKeyIsFoundInAShell plants a key that gets half of the requests to a table, and does what docs/console.md says.
@@ -17,9 +20,9 @@ func TestAHotKeyIsFoundInAShell(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Chdir(t.TempDir())
-	url, stop := serving(t, "--sync", "none")
+	url, stop := serving(t, "--sync", "none", "--enforce-throughput")
 	defer stop()
-	for _, name := range []string{"users", "orders"} {
+	for _, name := range []string{"users", "orders", "photos"} {
 		done(t, "table", "create", name, "--key", "customer:string", "--key", "n:integer")
 	}
 	client, err := endpointClient(url, "demo", usualKeys("flagstone-data"), 1, requestPatience)
@@ -47,10 +50,12 @@ func TestAHotKeyIsFoundInAShell(t *testing.T) {
 			}
 		}
 	}
+	readLargeRows(t, client)
 	_, section, _ := strings.Cut(string(text), "## Why is my table slow?")
 	section, _, _ = strings.Cut(section, "\n## ")
 	finds := map[string]string{
 		"top --count 1": "demo/orders", "partition list demo/orders": "customer-0815 ", "advise demo/orders": `units/s  "customer-0815"`,
+		"partition list demo/photos": "requests refused: OTSCapacityUnitExhausted customer-0815: ", "advise demo/photos": "Rows: LARGE",
 	}
 	for line := range strings.Lines(section) {
 		line, isCommand := strings.CutPrefix(strings.TrimRight(line, "\n"), "    $ flagstone ")
@@ -67,9 +72,46 @@ func TestAHotKeyIsFoundInAShell(t *testing.T) {
 		}
 		delete(finds, line)
 	}
+	_, out, _ := command(t, "top", "--count", "1", "--json")
+	var now figures
+	if err := json.Unmarshal([]byte(out), &now); err != nil {
+		t.Fatal(err)
+	}
+	for _, table := range now[ots.HighPerformance].Tables {
+		if refuses := table.Name == "demo/photos"; refuses != (table.Refused > 0) || refuses && table.ByteRate < 1e6*table.RowRate {
+			t.Errorf("%+v", table)
+		}
+	}
 	if len(finds) > 0 {
 		t.Errorf("the page lacks %v", finds)
 	}
+}
+
+// readLargeRows reads rows of one partition key until that has no capacity units left.
+func readLargeRows(t *testing.T, client *tablestore.TableStoreClient) {
+	const rows = 4
+	get := &tablestore.MultiRowQueryCriteria{TableName: "photos", MaxVersion: 1}
+	for n := range rows {
+		put := &tablestore.PutRowChange{TableName: "photos", PrimaryKey: orderOf(2*n + 1)}
+		put.AddColumn("picture", strings.Repeat("white ", 200_000))
+		put.SetCondition(tablestore.RowExistenceExpectation_IGNORE)
+		if _, err := client.PutRow(&tablestore.PutRowRequest{PutRowChange: put}); err != nil {
+			t.Fatal(err)
+		}
+		get.AddRow(put.PrimaryKey)
+	}
+	for range 1000 {
+		answer, err := client.BatchGetRow(&tablestore.BatchGetRowRequest{MultiRowQueryCriteria: []*tablestore.MultiRowQueryCriteria{get}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, of := range answer.TableToRowsResult["photos"] {
+			if of.Error.Code == "OTSCapacityUnitExhausted" {
+				return
+			}
+		}
+	}
+	t.Fatal("no request was refused")
 }
 
 // orderOf is the key of an order: every other one is of the same customer.

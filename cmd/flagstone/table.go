@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -155,8 +156,8 @@ func (t *tableCreateCommand) Run(ctx context.Context, c *output) error {
 	for _, text := range t.Key {
 		name, of, _ := strings.Cut(text, ":")
 		of, auto := strings.CutSuffix(of, ":"+instances.AutoValue)
-		if _, err := instances.ParseType(of); err != nil {
-			return misuse("--key %s: %w", text, err)
+		if !slices.Contains([]string{"string", "integer", "binary"}, of) {
+			return misuse("--key %s: %q is no type of a key; write NAME:string, NAME:integer or NAME:binary", text, of)
 		}
 		table.Key = append(table.Key, instances.KeyColumn{Name: name, Type: of, AutoIncrement: auto})
 	}

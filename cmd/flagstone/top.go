@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strconv"
 	"time"
@@ -30,7 +29,7 @@ type topCommand struct {
 
 // Help is the long help of the command.
 func (topCommand) Help() string {
-	return `Figures are of the last interval. Pressure is how much writers are held back, up to 100%. UNITS/S are capacity units, an average in which an operation counts half after 20 seconds. GETS/S and WRITES/S are of the engine, which times one operation in 64; ranges and batches count in UNITS/S alone. P50 and P99 are at most a quarter too high. DEBT is what compactions have yet to merge; FILES are those of level 0 and of all levels. A terminal of 80 columns shows what matters most, a wider one more columns, a pipe all of them. 'flagstone partition list TABLE' shows where the load of a table is, 'flagstone advise TABLE' what to do about its key; both take a table as it is named here.
+	return `Figures are of the last interval. Pressure is how much writers are held back, up to 100%. UNITS/S are capacity units, one for every 4 KiB of an operation, and BYTES/ROW is the size of a row that is read or written: averages in which an operation counts half after 20 seconds. REFUSED/S are requests that had no capacity units left. GETS/S and WRITES/S are of the engine, which times one operation in 64; ranges and batches count in UNITS/S alone. P50 and P99 are at most a quarter too high. DEBT is what compactions have yet to merge; FILES are those of level 0 and of all levels. A terminal of 80 columns shows what matters most, a wider one more columns, a pipe all of them. 'flagstone partition list TABLE' shows where the load of a table is, 'flagstone advise TABLE' what to do about its key; both take a table as it is named here.
 
   flagstone top
   flagstone top --interval 10s --count 6 --json > figures.jsonl`
@@ -92,7 +91,7 @@ func (t *topCommand) Run(ctx context.Context, c *output) error {
 func (t *topCommand) print(c *output, before, now figures, seconds float64) error {
 	var text bytes.Buffer
 	width, tables := 0, t.Tables
-	if f, ok := c.out.(*os.File); ok && c.terminal() {
+	if f, ok := c.file(); ok && isTerminal(f) {
 		text.WriteString("\x1b[H\x1b[2J")
 		if columns, lines, err := term.GetSize(int(f.Fd())); err == nil && len(now) > 0 {
 			width, tables = columns, min(t.Tables, max(lines/len(now)-storeLines, 1))
@@ -135,6 +134,7 @@ func writeStore(w *bytes.Buffer, kind string, before, now flagstone.Metrics, sec
 	for i := range now.Tables {
 		table := &now.Tables[i]
 		table.Gets, table.Updates = table.Gets.Since(earlier[table.Name].Gets), table.Updates.Since(earlier[table.Name].Updates)
+		table.Refused = max(table.Refused-earlier[table.Name].Refused, 0) // of a table that was made anew
 	}
 	slices.SortStableFunc(now.Tables, func(a, b flagstone.TableMetrics) int { return cmp.Compare(b.Units, a.Units) })
 	writeTables(w, now.Tables[:min(tables, len(now.Tables))], seconds, width)
@@ -155,21 +155,25 @@ type topColumn struct {
 var topColumns = []topColumn{
 	{"UNITS/S", 0, func(t *flagstone.TableMetrics, _ float64) string { return fmt.Sprintf("%.0f", t.Units) }},
 	{"GETS/S", 1, func(t *flagstone.TableMetrics, seconds float64) string { return rateText(t.Gets, seconds) }},
-	{"P50", 9, func(t *flagstone.TableMetrics, _ float64) string { return quantileText(t.Gets, 0.5) }},
+	{"P50", 11, func(t *flagstone.TableMetrics, _ float64) string { return quantileText(t.Gets, 0.5) }},
 	{"P99", 2, func(t *flagstone.TableMetrics, _ float64) string { return quantileText(t.Gets, 0.99) }},
 	{"WRITES/S", 3, func(t *flagstone.TableMetrics, seconds float64) string { return rateText(t.Updates, seconds) }},
-	{"P50", 10, func(t *flagstone.TableMetrics, _ float64) string { return quantileText(t.Updates, 0.5) }},
+	{"P50", 12, func(t *flagstone.TableMetrics, _ float64) string { return quantileText(t.Updates, 0.5) }},
 	{"P99", 4, func(t *flagstone.TableMetrics, _ float64) string { return quantileText(t.Updates, 0.99) }},
-	{"BYTES", 5, func(t *flagstone.TableMetrics, _ float64) string {
+	{"REFUSED/S", 5, func(t *flagstone.TableMetrics, seconds float64) string {
+		return fmt.Sprintf("%.0f", float64(t.Refused)/seconds)
+	}},
+	{"BYTES/ROW", 6, func(t *flagstone.TableMetrics, _ float64) string { return meanText(t.ByteRate, t.RowRate) }},
+	{"BYTES", 7, func(t *flagstone.TableMetrics, _ float64) string {
 		size := t.ValueBytes
 		for _, bytes := range t.Bytes {
 			size += bytes
 		}
 		return bytesText(size)
 	}},
-	{"DEBT", 6, func(t *flagstone.TableMetrics, _ float64) string { return bytesText(t.Debt) }},
-	{"PARTITIONS", 7, func(t *flagstone.TableMetrics, _ float64) string { return strconv.Itoa(t.Partitions) }},
-	{"FILES", 8, func(t *flagstone.TableMetrics, _ float64) string {
+	{"DEBT", 8, func(t *flagstone.TableMetrics, _ float64) string { return bytesText(t.Debt) }},
+	{"PARTITIONS", 9, func(t *flagstone.TableMetrics, _ float64) string { return strconv.Itoa(t.Partitions) }},
+	{"FILES", 10, func(t *flagstone.TableMetrics, _ float64) string {
 		all := 0
 		for _, files := range t.Files {
 			all += files
@@ -236,6 +240,14 @@ func rateText(l flagstone.Latency, seconds float64) string {
 		return "-"
 	}
 	return fmt.Sprintf("%.0f", float64(l.Timed()*latency.Every)/seconds)
+}
+
+// meanText is how many bytes a row has, of so many bytes and rows per second.
+func meanText(bytes, rows float64) string {
+	if rows < 0.05 {
+		return "-"
+	}
+	return bytesText(int64(bytes / rows))
 }
 
 func quantileText(l flagstone.Latency, q float64) string {

@@ -59,7 +59,7 @@ func TestTopShowsWhatCameSinceThePictureBefore(t *testing.T) {
 		if err := json.Unmarshal(fmt.Appendf(nil, `{"total": 1, "buckets": {"1024": %d}}`, writes), &l); err != nil {
 			t.Fatal(err)
 		}
-		return figures{ots.HighPerformance: {Tables: []flagstone.TableMetrics{{Name: "demo/t", Updates: l, Files: []int{1, 2}, Bytes: []int64{3, 4}}}}}
+		return figures{ots.HighPerformance: {Tables: []flagstone.TableMetrics{{Name: "demo/t", Updates: l, Refused: int64(writes), Files: []int{1, 2}, Bytes: []int64{3, 4}}}}}
 	}
 	var out bytes.Buffer
 	top, c := &topCommand{Tables: 5}, &output{out: &out}
@@ -72,11 +72,11 @@ func TestTopShowsWhatCameSinceThePictureBefore(t *testing.T) {
 	var rates []string
 	for line := range strings.Lines(out.String()) {
 		if fields := strings.Fields(line); len(fields) > 3 && fields[len(fields)-1] == "demo/t" {
-			rates = append(rates, fields[4])
+			rates = append(rates, fields[4]+" and "+fields[7])
 		}
 	}
-	if got := strings.Join(rates, " "); got != "320 320 -" {
-		t.Errorf("writes/s are %q in\n%s", got, out.String())
+	if got := strings.Join(rates, " "); got != "320 and 5 320 and 5 - and 0" {
+		t.Errorf("writes/s and refused/s are %q in\n%s", got, out.String())
 	}
 }
 
@@ -95,8 +95,8 @@ func TestTopFitsItsTerminal(t *testing.T) {
 		columns, tables int
 		name            string
 	}{
-		{pty.Winsize{Rows: 13, Cols: 80}, 8, 5, "nnn…"},
-		{pty.Winsize{Rows: 50, Cols: 300}, len(topColumns) + 1, 11, "demo/" + long},
+		{pty.Winsize{Rows: 13, Cols: 80}, 7, 5, "nnn…"},
+		{pty.Winsize{Rows: 50, Cols: 320}, len(topColumns) + 1, 11, "demo/" + long},
 	} {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // for a command that hangs
 		defer cancel()

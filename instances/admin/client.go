@@ -289,6 +289,9 @@ func (c *Client) send(ctx context.Context, method, path string, query url.Values
 	}
 	r.Header.Set("Authorization", "Bearer "+c.at.Token)
 	resp, err := c.http.Do(r)
+	if errors.Is(err, context.Canceled) {
+		return nil, err // which says nothing of the server
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNoServer, err)
 	}

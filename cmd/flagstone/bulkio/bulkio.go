@@ -94,18 +94,7 @@ func (im *Import) Run(ctx context.Context) (err error) {
 		return nil
 	}
 	im.Progress.Clear()
-	return errors.Join(interrupted(err), interrupted(finish))
-}
-
-// interrupted names the end of a context. It keeps what an error says beyond that, such as an unknown outcome.
-func interrupted(err error) error {
-	switch {
-	case err == context.Canceled:
-		return errors.New("interrupted")
-	case errors.Is(err, context.Canceled):
-		return fmt.Errorf("interrupted: %w", err)
-	}
-	return err
+	return errors.Join(err, finish)
 }
 
 // parts imports what is left of the parts.

@@ -300,7 +300,7 @@ func TestARateAndAnEndOfTheContextAreKept(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	f.Limiter = rate.NewLimiter(1e-9, 3)
 	f.Import.Target = cancelAfter{f.target, 3, cancel}
-	if err := f.Run(ctx); err == nil || err.Error() != "interrupted" {
+	if err := f.Run(ctx); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 	if len(f.target.written) != 3 {
@@ -366,20 +366,6 @@ func TestAFileThatIsCutMeanwhileEndsTheImport(t *testing.T) {
 		}
 		if strings.Contains(f.shown.String(), "imported") {
 			t.Errorf("after a failure it said %s", f.shown.String())
-		}
-	}
-}
-
-// TestAnInterruptionHidesNoOtherError has the end of a context together with others.
-func TestAnInterruptionHidesNoOtherError(t *testing.T) {
-	for _, c := range []struct {
-		err  error
-		want string
-	}{
-		{context.Canceled, "interrupted"}, {errBroken, "broken"}, {fmt.Errorf("the outcome is unknown: %w", context.Canceled), "interrupted: the outcome is unknown: context canceled"},
-	} {
-		if got := interrupted(c.err); got.Error() != c.want {
-			t.Errorf("%v, want %s", got, c.want)
 		}
 	}
 }

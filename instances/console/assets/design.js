@@ -16,8 +16,10 @@ export function design({ main, at }) {
 function show(into, r) {
   const verdict = (bad, yes, no) => h('span', { class: bad && 'bad' }, bad ? yes : no);
   set(into, tiles([
+    ['requests', r.refused ? h('span', { class: 'bad' }, `${count(r.refused.per_second)}/s refused: ${r.refused.code}`) : 'none refused'],
     ['size', verdict(r.size.heavy || r.size.large, r.size.large ? 'too large a key' : 'concentrated', 'even')],
     ['load', r.load ? verdict(r.load.heavy, 'concentrated', 'even') : 'not known yet'],
+    ['bytes of a row', r.row_bytes ? bytes(r.row_bytes) : 'not known yet'],
     ['newest rows', r.newest ? verdict(r.newest.crowded, `${share(r.newest.in_tenth)} in a tenth of the range`, 'spread') : 'not known'],
     ['sampled', `${count(r.sampled)} rows of ${bytes(r.bytes)}`],
   ]),

@@ -42,6 +42,11 @@ export const rates = of => between((now, before, seconds) => {
   return a == null || b == null || b < a ? null : (b - a) / seconds;
 });
 
+// rise is how fast a figure rose over the last few pictures, 0 if that is unknown; rowBytes is the size of a row that is
+// read or written, of the figures of a table.
+export const rise = of => rates(of).slice(-5).filter(r => r != null).reduce((sum, r, _, all) => sum + r / all.length, 0);
+export const rowBytes = of => (of('RowRate')(latest()) ?? 0) < 0.05 ? 0 : of('ByteRate')(latest()) / of('RowRate')(latest());
+
 // between calls f with each picture, the one before and the seconds between.
 const between = f => pictures.slice(1).map((p, i) => f(p, pictures[i], p.at - pictures[i].at));
 

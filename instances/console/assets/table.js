@@ -1,6 +1,6 @@
 // One table: its load, the heat of its keys, its files, its rows, its key and its options.
 import { action, ask, bytes, count, duration, field, h, link, live, moment, once, saying, set, share, table, tiles } from './lib.js';
-import { chart, follow, latest, pace, paces, tableOf } from './figures.js';
+import { chart, follow, latest, pace, paces, rise, rowBytes, tableOf } from './figures.js';
 import { heat } from './heat.js';
 import { files } from './files.js';
 import { rows } from './rows.js';
@@ -37,8 +37,8 @@ function load({ main, signal, instance, name, at }) {
       }),
     }, cut, h('button', { value: 'split' }, 'Split there'), h('button', { value: 'merge' }, 'Merge there')), said);
   follow(signal, () => {
-    const gets = pace(of('Gets')), updates = pace(of('Updates'));
-    set(facts, tiles([['capacity units/s', count(of('Units')(latest()) ?? 0)], ['gets/s', count(gets.rate)], ['p99 of a get', duration(gets.p99)], ['updates/s', count(updates.rate)], ['p99 of an update', duration(updates.p99)]]));
+    const gets = pace(of('Gets')), updates = pace(of('Updates')), refused = rise(of('Refused'));
+    set(facts, tiles([['capacity units/s', count(of('Units')(latest()) ?? 0)], ['refused/s', h('span', { class: refused > 0 && 'bad' }, count(refused))], ['bytes of a row', bytes(rowBytes(of))], ['gets/s', count(gets.rate)], ['p99 of a get', duration(gets.p99)], ['updates/s', count(updates.rate)], ['p99 of an update', duration(updates.p99)]]));
     for (const c of charts) c.draw();
   });
   live(signal, 2000, async () => {
@@ -46,9 +46,10 @@ function load({ main, signal, instance, name, at }) {
     set(partitions, table('Partitions', [
       ['id', p => p.id, true], ['from', p => keyText(p.start ?? '(start)')], ['to', p => keyText(p.end)], ['size', p => bytes(p.bytes), true],
       ['rows read/s', p => count(p.reads_per_second), true], ['rows written/s', p => count(p.writes_per_second), true],
+      ['bytes of a row', p => bytes(p.bytes_per_second / (p.reads_per_second + p.writes_per_second || 1)), true],
       ['capacity units/s', p => [h('span', { class: 'meter', style: { width: `${5 * p.units_per_second / highest}rem` } }), ' ', count(p.units_per_second)]],
       ['busiest key', p => p.busiest == null ? '' : h('a', { href: link('table', instance, name, 'heat') }, `${keyText(p.busiest)} (${share(p.busiest_units_per_second / p.units_per_second)})`)],
-      ['findings', p => (p.findings ?? []).map(f => h('div', { class: 'bad' }, `${f.kind}${f.key == null ? '' : `: ${f.key}`} (${f.kind.includes('large') ? bytes(f.figure) : `${count(f.figure)} units/s`})`))],
+      ['findings', p => (p.findings ?? []).map(f => h('div', { class: 'bad' }, `${f.kind}${f.key == null ? '' : `: ${f.key}`} (${f.kind.includes('large') ? bytes(f.figure) : `${count(f.figure)} ${f.kind.includes('refused') ? 'requests' : 'units'}/s`})`))],
     ], list, 'There are no partitions.'));
   });
 }

@@ -1,6 +1,6 @@
 // All tables, or those of one instance.
 import { ask, bytes, count, duration, field, h, link, live, set, table, ttl } from './lib.js';
-import { follow, latest, pace, tableOf } from './figures.js';
+import { follow, latest, pace, rise, rowBytes, tableOf } from './figures.js';
 
 export function tables({ main, signal, parts: [only] }) {
   const list = h('div'), filter = field('Only names with', { type: 'search', name: 'filter' });
@@ -12,14 +12,14 @@ export function tables({ main, signal, parts: [only] }) {
     const text = filter.querySelector('input').value.toLowerCase();
     const items = known.filter(t => t.full.toLowerCase().includes(text)).map(t => {
       const of = name => picture => tableOf(picture, t.full)?.[name];
-      return { ...t, units: of('Units')(latest()) ?? 0, gets: pace(of('Gets')), updates: pace(of('Updates')) };
+      return { ...t, units: of('Units')(latest()) ?? 0, refused: rise(of('Refused')), row: rowBytes(of), gets: pace(of('Gets')), updates: pace(of('Updates')) };
     });
-    const by = { name: (a, b) => a.full < b.full ? -1 : 1, size: (a, b) => b.bytes - a.bytes, partitions: (a, b) => b.partitions - a.partitions, 'units/s': (a, b) => b.units - a.units, 'gets/s': (a, b) => b.gets.rate - a.gets.rate, 'updates/s': (a, b) => b.updates.rate - a.updates.rate };
+    const by = { name: (a, b) => a.full < b.full ? -1 : 1, size: (a, b) => b.bytes - a.bytes, partitions: (a, b) => b.partitions - a.partitions, 'units/s': (a, b) => b.units - a.units, 'refused/s': (a, b) => b.refused - a.refused, 'bytes/row': (a, b) => b.row - a.row, 'gets/s': (a, b) => b.gets.rate - a.gets.rate, 'updates/s': (a, b) => b.updates.rate - a.updates.rate };
     items.sort(by[order]);
     const sorted = name => h('button', { type: 'button', 'aria-pressed': String(order === name), click: () => { order = name; show(); } }, name);
     set(list, table('Tables', [
       [sorted('name'), t => h('a', { href: link('table', t.instance, t.name) }, only ? t.name : t.full)],
-      [sorted('units/s'), t => count(t.units), true], [sorted('gets/s'), t => count(t.gets.rate), true], ['p50', t => duration(t.gets.p50), true], ['p99', t => duration(t.gets.p99), true],
+      [sorted('units/s'), t => count(t.units), true], [sorted('refused/s'), t => h('span', { class: t.refused > 0 && 'bad' }, count(t.refused)), true], [sorted('bytes/row'), t => bytes(t.row), true], [sorted('gets/s'), t => count(t.gets.rate), true], ['p50', t => duration(t.gets.p50), true], ['p99', t => duration(t.gets.p99), true],
       [sorted('updates/s'), t => count(t.updates.rate), true], ['p50', t => duration(t.updates.p50), true], ['p99', t => duration(t.updates.p99), true],
       [sorted('size'), t => bytes(t.bytes), true], [sorted('partitions'), t => t.partitions, true], ['key', t => t.key.map(k => `${k.name} ${k.type}`).join(', ')],
       ['versions', t => t.max_versions, true], ['time to live', t => ttl(t.time_to_live)], ['stream', t => t.stream_hours ? h('a', { href: link('table', t.instance, t.name, 'stream') }, `${t.stream_hours} h`) : 'none'],

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/flagstone-db/flagstone"
+	"github.com/flagstone-db/flagstone/instances/admin"
+)
+
+// fullDevice takes nothing.
+type fullDevice struct{}
+
+func (fullDevice) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
+
+// TestOutputThatIsLostIsAFailure has commands of every form of output print to a full device.
+func TestOutputThatIsLostIsAFailure(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "store")
+	_, stop := serving(t, "--dir", dir, "--sync", "none")
+	defer stop()
+	t.Setenv("FLAGSTONE_DIR", dir)
+	done(t, "table", "create", "t", "--key", "k:string")
+	for _, line := range []string{
+		"count t", "advise t", "inspect manifest", "console", "scan t", "table list --json", "top --count 1 --interval 100ms", "check", "version", "get --help",
+	} {
+		var errOut bytes.Buffer
+		status := run(context.Background(), strings.Fields(line), &output{out: fullDevice{}, err: &errOut})
+		if said := errOut.String(); status == 0 || strings.Count(said, syscall.ENOSPC.Error()) != 1 {
+			t.Errorf("%s: status %d, %s", line, status, said)
+		}
+	}
+}
+
+// TestAnInterruptionIsCalledOne interrupts commands beside a server, at a folder and in a shell.
+func TestAnInterruptionIsCalledOne(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "store")
+	url, stop := serving(t, "--dir", dir, "--sync", "none")
+	defer stop()
+	t.Setenv("FLAGSTONE_DIR", dir)
+	done(t, "table", "create", "t", "--key", "k:integer", "--stream", "1")
+	var rows strings.Builder
+	for i := range 1001 { // two pages
+		fmt.Fprintln(&rows, i)
+	}
+	file := filepath.Join(t.TempDir(), "rows.csv")
+	if err := os.WriteFile(file, []byte("k\n"+rows.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	done(t, "import", "t", file, "--endpoint", url)
+	closed := newHome(t)
+	for line, want := range map[string]string{
+		"scan t --limit 0":       "flagstone: interrupted\n",
+		"stream tail t":          "flagstone: interrupted\n",
+		"shell":                  "flagstone: interrupted\n",
+		"scan t --dir " + closed: "flagstone: interrupted\n",
+		"count nothing":          "flagstone: interrupted\n", // before the table is looked for
+	} {
+		ctx, cancel := context.WithCancelCause(context.Background())
+		var errOut bytes.Buffer
+		out := &interrupted{interrupt: func() { cancel(signalled{}) }}
+		if line == "count nothing" || strings.Contains(line, closed) {
+			out.interrupt()
+		}
+		c := &output{in: strings.NewReader("stream tail t --follow\n"), out: out, err: &errOut}
+		if status := run(ctx, strings.Fields(line), c); status != 1 || errOut.String() != want {
+			t.Errorf("%s: status %d, %q, want %q", line, status, errOut.String(), want)
+		}
+		cancel(nil)
+	}
+}
+
+// signalled is an error as the context of a signal has it.
+type signalled struct{}
+
+func (signalled) Error() string        { return "interrupt signal received" }
+func (signalled) Is(target error) bool { return target == context.Canceled }
+
+func TestAnInterruptionHidesNeitherWhatItLeavesNorAnotherFailure(t *testing.T) {
+	broken := errors.New("broken")
+	stopped := fmt.Errorf("%w: %w", admin.ErrNoServer, signalled{})
+	for want, err := range map[string]error{
+		"interrupted":                           stopped,
+		"broken":                                broken,
+		"interrupted; a file stays":             fmt.Errorf("table t: %w", leaving(stopped, "a file %s", "stays")),
+		"broken; a file stays":                  leaving(broken, "a file stays"),
+		"interrupted; a file stays; so do rows": leaving(leaving(stopped, "a file stays"), "so do rows"),
+		"interrupted; the outcome of the last writes is unknown": fmt.Errorf("%w: %w", flagstone.ErrOutcomeUnknown, signalled{}),
+		"interrupted; broken":        errors.Join(stopped, broken, context.Canceled),
+		"interrupted; close: broken": fmt.Errorf("folder: %w", errors.Join(stopped, fmt.Errorf("close: %w", broken))),
+	} {
+		if got := oneLine(interruption(err)); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
