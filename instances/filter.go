@@ -69,8 +69,8 @@ var filterParser = participle.MustBuild[anyOf](
 // maxFilter bounds the text of a filter, in bytes.
 const maxFilter = 4 << 10
 
-// parseFilter reads a filter, and returns the columns that it looks at. Errors match ErrInvalid.
-func parseFilter(text string) (f *ots.Filter, columns []string, err error) {
+// ParseFilter reads a filter, and returns the columns that it looks at. Errors match ErrInvalid.
+func ParseFilter(text string) (f *ots.Filter, columns []string, err error) {
 	if len(text) > maxFilter {
 		return nil, nil, fmt.Errorf("%w: a filter of %d bytes, at most %d", ErrInvalid, len(text), maxFilter)
 	}

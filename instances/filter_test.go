@@ -41,7 +41,7 @@ func TestFiltersAreRead(t *testing.T) {
 		{"größe_2.x:y-z == 1", "größe_2.x:y-z 1 integer 1", "größe_2.x:y-z"},
 		{"x == 1", "x 1 integer 1", "x"},
 	} {
-		f, columns, err := parseFilter(c.text)
+		f, columns, err := ParseFilter(c.text)
 		if err != nil || shape(f) != c.want || strings.Join(columns, " ") != c.columns {
 			t.Errorf("%s: %v of %v, %v", c.text, f, columns, err)
 		}
@@ -50,7 +50,7 @@ func TestFiltersAreRead(t *testing.T) {
 		"", "a", "a ==", "== 1", "a = 1", "a == 1 and", "a == 1 b == 2", "(a == 1", "a == x\"0\"", "a == 99999999999999999999", "a == 1e999",
 		"a == 'x'", "a exists exists", "not", "\x00", strings.Repeat("a==1 or ", 3000) + "a==1",
 	} {
-		if f, _, err := parseFilter(text); !errors.Is(err, ErrInvalid) {
+		if f, _, err := ParseFilter(text); !errors.Is(err, ErrInvalid) {
 			t.Errorf("%q was read as %v, %v", text, f, err)
 		}
 	}
@@ -70,10 +70,10 @@ func TestAMistakeInAFilterIsExplained(t *testing.T) {
 // TestDeepFiltersAreRead nests as deeply as the length of a filter allows. The service refuses more than 32 nodes.
 func TestDeepFiltersAreRead(t *testing.T) {
 	const depth = maxFilter/2 - 4
-	if f, _, err := parseFilter(strings.Repeat("(", depth) + "a==1" + strings.Repeat(")", depth)); err != nil || shape(f) != "a 1 integer 1" {
+	if f, _, err := ParseFilter(strings.Repeat("(", depth) + "a==1" + strings.Repeat(")", depth)); err != nil || shape(f) != "a 1 integer 1" {
 		t.Error(err)
 	}
-	if _, _, err := parseFilter(strings.Repeat("(", maxFilter)); !errors.Is(err, ErrInvalid) {
+	if _, _, err := ParseFilter(strings.Repeat("(", maxFilter)); !errors.Is(err, ErrInvalid) {
 		t.Error(err)
 	}
 	home, err := Open(t.TempDir(), Options{})

@@ -170,7 +170,7 @@ func (q *Query) selection(key []ots.KeyColumn) (s ots.Selection, err error) {
 	s.MaxVersions = new(max(q.MaxVersions, 1))
 	var filterColumns []string
 	if q.Where != "" {
-		if s.Filter, filterColumns, err = parseFilter(q.Where); err != nil {
+		if s.Filter, filterColumns, err = ParseFilter(q.Where); err != nil {
 			return s, err
 		}
 	}

@@ -43,6 +43,9 @@ At an endpoint each row is deleted in a local transaction, which the table must 
 
 // Run archives.
 func (a *archiveCommand) Run(ctx context.Context, c *output) (err error) {
+	if err := a.locate(ctx, c); err != nil {
+		return err
+	}
 	if format, err := a.format(a.File); err != nil || a.File == stdio || format == rowfile.CSV {
 		return misuse("an archive is a file of JSON Lines or Parquet: give a name ending in .jsonl or .parquet")
 	}

@@ -27,9 +27,9 @@ import (
 
 type copyCommand struct {
 	ofTable
-	Endpoint   string        `placeholder:"URL" help:"The Table Store endpoint that has the table, such as http://127.0.0.1:8087, and not the folder --dir."`
+	Endpoint   string        `placeholder:"URL" help:"The Table Store endpoint that has the table, such as http://127.0.0.1:8087, and not the folder --dir. If not given, and a server has --dir open, that of the server."`
 	ToDir      string        `name:"to-dir" type:"path" placeholder:"DIR" help:"The folder to copy into, or that has the access key of --to-endpoint. If not given, --dir."`
-	ToEndpoint string        `name:"to-endpoint" placeholder:"URL" help:"The endpoint to copy to, and not the folder --to-dir."`
+	ToEndpoint string        `name:"to-endpoint" placeholder:"URL" help:"The endpoint to copy to, and not the folder --to-dir. If not given, and a server has that folder open, that of the server."`
 	ToInstance string        `name:"to-instance" placeholder:"NAME" help:"The instance to copy to. If not given, that of the table."`
 	ToTable    string        `name:"to-table" placeholder:"NAME" help:"The name of the copy. If not given, that of the table."`
 	Progress   time.Duration `default:"5s" placeholder:"DURATION" help:"Say how far it is so often, 0 for never; on a terminal, all the time. ${default} if not given."`
@@ -49,7 +49,7 @@ The access key of --endpoint is in FLAGSTONE_ACCESS_KEY_ID and FLAGSTONE_ACCESS_
 }
 
 // places are the table and its copy.
-func (p *copyCommand) places() (from, to ofFiles, err error) {
+func (p *copyCommand) places(ctx context.Context, c *output) (from, to ofFiles, err error) {
 	from = ofFiles{ofTable: p.ofTable, Endpoint: p.Endpoint, Progress: p.Progress}
 	to = from
 	to.Endpoint, to.keys = p.ToEndpoint, []keyPlace{environmentKey("FLAGSTONE_TO_")}
@@ -66,8 +66,18 @@ func (p *copyCommand) places() (from, to ofFiles, err error) {
 			*set.at = set.text
 		}
 	}
-	if from.Endpoint == "" && to.Endpoint == "" && sameFolder(from.Dir, to.Dir) {
-		return from, to, misuse("a copy from the folder %s to itself; serve it, and copy at its endpoint", from.Dir)
+	err = from.locate(ctx, c)
+	if inOne := p.Endpoint == "" && to.Endpoint == "" && sameFolder(from.Dir, to.Dir); inOne && err == nil {
+		to.Endpoint = from.Endpoint // it has one if the folder has a server
+		if to.Endpoint == "" {
+			err = misuse("a copy from the folder %s to itself; run 'flagstone serve' on it meanwhile", from.Dir)
+		}
+	}
+	if err == nil {
+		err = to.locate(ctx, c)
+	}
+	if err != nil {
+		return from, to, err
 	}
 	if from.Endpoint != "" && to.Endpoint != "" && from.Table == to.Table && strings.EqualFold(from.Instance, to.Instance) {
 		switch {
@@ -106,7 +116,7 @@ const wideOffset = 4_000_000_000
 
 // Run copies.
 func (p *copyCommand) Run(ctx context.Context, c *output) (err error) {
-	from, to, err := p.places()
+	from, to, err := p.places(ctx, c)
 	if err != nil {
 		return err
 	}

@@ -151,25 +151,38 @@ func TestACopyTakesExpiredCells(t *testing.T) {
 	}
 }
 
+// held opens a folder, as a process that is no server does, until release.
+func held(t *testing.T, dir string) (release func()) {
+	t.Helper()
+	home, err := instances.Open(dir, instances.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := home.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // TestACopyThatCannotBeginChangesNothing locks the source, and then the target, and gives a file that is not empty.
 func TestACopyThatCannotBeginChangesNothing(t *testing.T) {
 	first, second := emptyStore(t, "x"), newHome(t)
 	done(t, "table", "alter", "x", "--dir", first, "--version-offset", "5000")
-	url, stop := serving(t, "--dir", first)
-	refused(t, "a server has", "copy", "x", "--dir", first, "--to-endpoint", url, "--to-table", "copied")
-	refused(t, "a server has", "copy", "x", "--dir", first, "--to-endpoint", url)
-	refused(t, "a server has", "copy", "x", "--dir", first, "--to-dir", second)
-	if tables := done(t, "table", "list", "--dir", first); strings.Contains(tables, "copied") {
-		t.Errorf("the source has %s", tables)
+	third := newHome(t)
+	url, stop := serving(t, "--dir", third)
+	defer stop()
+	release := held(t, first)
+	refused(t, "is open in another process", "copy", "x", "--dir", first, "--to-endpoint", url, "--to-table", "copied")
+	refused(t, "is open in another process", "copy", "x", "--dir", first, "--to-dir", second)
+	release()
+	if tables := done(t, "table", "list", "--dir", third); strings.Contains(tables, "copied") {
+		t.Errorf("the target has %s", tables)
 	}
-	if described := done(t, "table", "describe", "x", "--dir", first); !strings.Contains(described, "5000s") {
-		t.Errorf("the source is %s", described)
-	}
-	stop()
-	_, stop = serving(t, "--dir", second)
-	refused(t, "a server has", "copy", "x", "--dir", first, "--to-dir", second)
+	release = held(t, second)
+	refused(t, "is open in another process", "copy", "x", "--dir", first, "--to-dir", second)
+	release()
 	refused(t, "has no table", "table", "describe", "x", "--dir", second)
-	stop()
 	full := filepath.Join(t.TempDir(), "rejects")
 	if err := os.WriteFile(full, []byte("x"), 0o600); err != nil {
 		t.Fatal(err)

@@ -19,10 +19,13 @@ import (
 	"time"
 
 	"github.com/aliyun/aliyun-tablestore-go-sdk/tablestore"
+	"github.com/aliyun/aliyun-tablestore-go-sdk/tablestore/otsprotocol"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/flagstone-db/flagstone/cmd/flagstone/rowfile"
 	"github.com/flagstone-db/flagstone/ots"
 	"github.com/flagstone-db/flagstone/row"
+	"github.com/flagstone-db/flagstone/server/otspb"
 )
 
 const (
@@ -120,7 +123,42 @@ func sdkValue(v row.Value) any {
 	return append([]byte{}, v.Bytes()...)
 }
 
-// fromSDK is the opposite.
+// sdkFilter is a filter as the SDK takes it.
+func sdkFilter(f *ots.Filter) tablestore.ColumnFilter {
+	if f.Type == ots.FilterComposite {
+		all := tablestore.NewCompositeColumnCondition(tablestore.LogicalOperator(f.Operator))
+		for _, sub := range f.Subs {
+			all.AddFilter(sdkFilter(sub))
+		}
+		return all
+	}
+	if f.Comparator == ots.CompareExists {
+		return existsFilter(f.Column)
+	}
+	one := tablestore.NewSingleColumnCondition(f.Column, tablestore.ComparatorType(f.Comparator), sdkValue(f.Value))
+	one.FilterIfMissing, one.LatestVersionOnly = f.FilterIfMissing, f.LatestVersionOnly
+	return one
+}
+
+// existsFilter asks whether a row has a column, which the SDK has no type for.
+type existsFilter string
+
+// ToFilter is the filter in a composite one, or in a request.
+func (f existsFilter) ToFilter() *otsprotocol.Filter {
+	content, _ := proto.Marshal(&otspb.SingleColumnValueFilter{ // never fails
+		Comparator: otspb.ComparatorType_CT_EXIST.Enum(), ColumnName: new(string(f)), ColumnValue: []byte{}, FilterIfMissing: new(true), LatestVersionOnly: new(true),
+	})
+	return &otsprotocol.Filter{Type: otsprotocol.FilterType_FT_SINGLE_COLUMN_VALUE.Enum(), Filter: content}
+}
+
+// Serialize encodes it.
+func (f existsFilter) Serialize() []byte {
+	filter := f.ToFilter()
+	content, _ := proto.Marshal(&otspb.Filter{Type: otspb.FilterType(*filter.Type).Enum(), Filter: filter.Filter}) // never fails
+	return content
+}
+
+// fromSDK is the opposite of sdkValue.
 func fromSDK(v any) (row.Value, error) {
 	switch v := v.(type) {
 	case int64:

@@ -28,7 +28,7 @@ type exportCommand struct {
 	Prefix    []string `placeholder:"VALUE" help:"Only rows whose key begins with these values."`
 	From      *string  `placeholder:"VALUE" help:"Begin at this value of the next key column."`
 	To        *string  `placeholder:"VALUE" help:"End before this value of it."`
-	Where     string   `placeholder:"FILTER" help:"Only rows that pass, as in 'flagstone scan'. Of a folder alone."`
+	Where     string   `placeholder:"FILTER" help:"Only rows that pass, as in 'flagstone scan'."`
 	Versions  int32    `default:"0" placeholder:"N" help:"Up to so many versions of each column, newest first. If not given, all, and of CSV and flat Parquet files the newest."`
 	Rate      float64  `default:"0" placeholder:"ROWS" help:"Read so many rows in a second at most; 0, the default, as many as there are."`
 	Overwrite bool     `help:"Replace the file if it exists."`
@@ -82,8 +82,6 @@ func (e *exportCommand) plan() (*plan, error) {
 		return nil, misuse("--versions is %d; give a number, or 0 for all", e.Versions)
 	case flat && e.Versions > 1:
 		return nil, misuse("CSV and flat Parquet files have one version of a cell; JSON Lines, and Parquet without types in --columns, have several")
-	case e.Where != "" && e.Endpoint != "":
-		return nil, misuse("--where works on a folder, and not with --endpoint")
 	case flat:
 		p.query.MaxVersions = 1
 	case e.Versions == 0:
@@ -103,6 +101,9 @@ func (e *exportCommand) Run(ctx context.Context, c *output) (err error) {
 	}
 	if e.File != stdio && !e.Overwrite && exists(e.File) {
 		return fmt.Errorf("%s exists; give another name, or --overwrite", e.File)
+	}
+	if err := e.locate(ctx, c); err != nil {
+		return err
 	}
 	source, err := e.source(ctx, c)
 	if err != nil {

@@ -213,7 +213,18 @@ func (s *endpointSource) key() []rowfile.Column { return s.columns }
 func (s *endpointSource) close() error          { return nil }
 
 func (s *endpointSource) ranges(_ context.Context, q *instances.Query) (ranges []nextPage, at marks, err error) {
+	var filter tablestore.ColumnFilter
 	columns := q.Columns
+	if q.Where != "" {
+		parsed, looksAt, err := instances.ParseFilter(q.Where)
+		if err != nil {
+			return nil, nil, err
+		}
+		filter = sdkFilter(parsed)
+		if len(columns) > 0 {
+			columns = slices.Concat(columns, looksAt)
+		}
+	}
 	if len(columns) > 0 {
 		for _, k := range s.columns { // or else rows without these columns would be left out
 			columns = append(columns[:len(columns):len(columns)], k.Name)
@@ -223,8 +234,8 @@ func (s *endpointSource) ranges(_ context.Context, q *instances.Query) (ranges [
 	for _, split := range splits {
 		ranges = append(ranges, s.pages(&tablestore.RangeRowQueryCriteria{
 			TableName: q.Table, Direction: tablestore.FORWARD, MaxVersion: q.MaxVersions, ColumnsToGet: columns,
-			StartPrimaryKey: split.LowerBound, EndPrimaryKey: split.UpperBound,
-		}))
+			StartPrimaryKey: split.LowerBound, EndPrimaryKey: split.UpperBound, Filter: filter,
+		}, q.Columns))
 	}
 	return ranges, at, err
 }
@@ -304,8 +315,8 @@ func compareBound(bound *tablestore.PrimaryKey, key []instances.Value) int {
 	return 0
 }
 
-// pages reads a range.
-func (s *endpointSource) pages(criteria *tablestore.RangeRowQueryCriteria) nextPage {
+// pages reads a range. Without columns, rows have all.
+func (s *endpointSource) pages(criteria *tablestore.RangeRowQueryCriteria, columns []string) nextPage {
 	return func(ctx context.Context) ([]rowfile.Row, error) {
 		if criteria.StartPrimaryKey == nil {
 			return nil, io.EOF
@@ -326,6 +337,9 @@ func (s *endpointSource) pages(criteria *tablestore.RangeRowQueryCriteria) nextP
 		for i, in := range response.Rows {
 			if rows[i], err = fromSDKRow(in); err != nil {
 				return nil, err
+			}
+			if len(columns) > 0 { // the filter may look at others
+				rows[i].Cells = slices.DeleteFunc(rows[i].Cells, func(c rowfile.Cell) bool { return !slices.Contains(columns, c.Name) })
 			}
 		}
 		return rows, nil

@@ -27,7 +27,7 @@ import (
 // ofFiles are the options that import and export share.
 type ofFiles struct {
 	ofTable
-	Endpoint string         `placeholder:"URL" help:"The Table Store endpoint that has the table, such as http://127.0.0.1:8087, and not the folder --dir. The access key is in FLAGSTONE_ACCESS_KEY_ID and FLAGSTONE_ACCESS_KEY_SECRET, or in --dir."`
+	Endpoint string         `placeholder:"URL" help:"The Table Store endpoint that has the table, such as http://127.0.0.1:8087, and not the folder --dir. If not given, and a server has --dir open, that of the server. The access key is in FLAGSTONE_ACCESS_KEY_ID and FLAGSTONE_ACCESS_KEY_SECRET, or in --dir."`
 	Format   rowfile.Format `enum:",csv,json,parquet" default:"" placeholder:"csv|json|parquet" help:"The format of the file, unless its name ends in .csv, .json, .jsonl, .ndjson or .parquet. For - the default is json."`
 	Progress time.Duration  `default:"5s" placeholder:"DURATION" help:"Say how far it is so often, 0 for never; on a terminal, all the time. ${default} if not given."`
 
@@ -63,7 +63,7 @@ func (a *ofFiles) progress(c *output, what string) *bulkio.Progress {
 type importCommand struct {
 	ofFiles
 	Files     []string      `arg:"" help:"The files, read one after the other; - is standard input."`
-	Types     []string      `placeholder:"NAME:TYPE" help:"Types of attribute columns of a CSV file whose header has none, such as total:double,count:integer; others are strings. Of Parquet: string or binary for byte arrays."`
+	Types     []string      `placeholder:"NAME:TYPE" help:"Types of attribute columns of a CSV file whose header has none, such as total:double,count:integer; others are strings. Of JSON Lines with a member for each column; others have the type of the value. Of Parquet: string or binary for byte arrays."`
 	Delimiter string        `default:"," placeholder:"CHARACTER" help:"What separates the fields of CSV files: one ASCII character, such as ';', or tab. A comma if not given."`
 	EmptyAs   rowfile.Empty `name:"empty-as" enum:"quotes,missing,string" default:"quotes" placeholder:"quotes|missing|string" help:"What an empty field of CSV is: quotes, an empty string if it is quoted and else no cell; missing, no cell; string, an empty string. ${default} if not given."`
 	Bulk      bool          `help:"Sort the rows and write them as table files into the folder, past log and memory. The table must have no row between the first and the last of them. All rows appear at once, at the end."`
@@ -87,7 +87,7 @@ type ofWriting struct {
 func (importCommand) Help() string {
 	return `A row that is imported has the columns of the file afterwards, and no others. Of several rows with one key the last one stays. With --merge the cells of the file are put into the row, and its other cells stay. A cell whose file tells no version, as in CSV, gets the time at which the import began.
 
-JSON Lines are what 'flagstone export' and 'flagstone scan --json' write. The header of a CSV file names the columns; NAME:TYPE gives a type, as in 'flagstone put'. A flat Parquet file has a column for each column. docs/importing.md describes the formats.
+JSON Lines are what 'flagstone export' and 'flagstone scan --json' write, or have a member for each column, as {"customer":"anna","n":1,"total":12.5}. The header of a CSV file names the columns; NAME:TYPE gives a type, as in 'flagstone put'. A flat Parquet file has a column for each column. docs/importing.md describes the formats.
 
   flagstone import orders orders.jsonl
   flagstone import orders orders.csv --types total:double --rejects bad.jsonl --max-rejects 1000
@@ -128,7 +128,7 @@ func (m *importCommand) check() error {
 	case m.SaveEvery <= 0:
 		return misuse("--save-every is %s; give a time above 0", m.SaveEvery)
 	case m.Bulk && m.Endpoint != "":
-		return misuse("--bulk writes files into a folder; it does not work with --endpoint")
+		return misuse("--bulk writes files into a folder that no server has open; it does not work at an endpoint")
 	case m.Bulk && m.State != "":
 		return misuse("--bulk writes all rows at once at the end, so there is nothing to resume; leave --state out")
 	case m.Bulk && m.Merge:
@@ -166,6 +166,9 @@ func (m *importCommand) types() (map[string]row.Type, error) {
 
 // Run imports.
 func (m *importCommand) Run(ctx context.Context, c *output) (err error) {
+	if err := m.locate(ctx, c); err != nil {
+		return err
+	}
 	if err := m.check(); err != nil {
 		return err
 	}
@@ -265,8 +268,15 @@ func (m *importCommand) run(ctx context.Context, c *output, im *bulkio.Import, t
 	if n, _, _ := im.Rejects.Sync(); n > 0 {
 		fmt.Fprintf(c.err, "flagstone: rejected %d lines\n", n)
 	}
-	if err != nil && m.State != "" {
+	switch {
+	case err == nil:
+	case m.State != "":
 		err = leaving(err, "the same command goes on where %s says", m.State)
+	case m.Bulk || s.Rows == 0:
+	case slices.Contains(m.Files, stdio):
+		err = leaving(err, "up to %d rows were written, and stay", s.Rows)
+	default:
+		err = leaving(err, "up to %d rows were written, and stay; with --state the import could go on", s.Rows)
 	}
 	return err
 }

@@ -112,8 +112,6 @@ func TestExportAndImportKeepEveryValue(t *testing.T) {
 		done(t, "import", "puts", from, "--dir", dir)
 		done(t, "import", "bulk", from, "--dir", dir, "--bulk", "--temp", files)
 		url, stop := serving(t, "--dir", dir)
-		refused(t, "--endpoint", "export", "first", "--dir", dir)
-		refused(t, "--endpoint", "import", "first", from, "--dir", dir)
 		done(t, "import", "remote", from, "--endpoint", url, "--dir", dir)
 		overNet := filepath.Join(files, "net-"+c.file)
 		done(t, append([]string{"export", "remote", overNet, "--endpoint", url, "--dir", dir}, c.options...)...)
@@ -285,7 +283,7 @@ func TestImportAndExportRefuseWhatTheyCannotDo(t *testing.T) {
 		{"standard input", "import", "t", "-", "--state", state},
 		{"standard input", "import", "t", "-", in},
 		{"nothing to resume", "import", "t", in, "--state", state, "--bulk"},
-		{"--endpoint", "import", "t", in, "--bulk", "--endpoint", "http://127.0.0.1:1"},
+		{"at an endpoint", "import", "t", in, "--bulk", "--endpoint", "http://127.0.0.1:1"},
 		{"--types a", "import", "t", in, "--types", "a"},
 		{"--rate", "import", "t", in, "--rate", "-1"},
 		{"--rate", "export", "t", "--rate", "-1"},
@@ -305,7 +303,6 @@ func TestImportAndExportRefuseWhatTheyCannotDo(t *testing.T) {
 		{"column of the key", "export", "t", "--columns", "k"},
 		{"one version", "export", "t", "--format", "csv", "--versions", "2"},
 		{"--versions", "export", "t", "--versions=-1"},
-		{"--where", "export", "t", "--where", "a exists", "--endpoint", "http://127.0.0.1:1"},
 		{"FLAGSTONE_ACCESS_KEY_ID", "export", "t", "--endpoint", "http://127.0.0.1:1"},
 		{"column a holds a value of type string", "export", "t", "--format", "csv", "--columns", "a:integer"},
 		{"column a holds a value of type string", "export", "t", filepath.Join(files, "new.csv"), "--columns", "a:integer"},
@@ -368,10 +365,65 @@ func TestExportsAreFiltered(t *testing.T) {
 			t.Errorf("%s: %s", options, out)
 		}
 	}
+	filters := []string{
+		`state == "paid"`, `total exists`, `not total exists`, `not (state exists or total > 2.5)`, `s == "anna" and (b == x"00" or total < 2.0)`,
+		`total >= 2.0 and state != "new"`, `i <= 1`, `total == 2`, // a double is no integer
+	}
+	ask := func(filter string, options ...string) string {
+		return done(t, append([]string{"export", "orders", "--dir", dir, "--columns", "total", "--where", filter}, options...)...)
+	}
+	done(t, "put", "orders", "carl", "1", "00", "-s", "note=x", "--dir", dir)
+	var fromFolder []string
+	for _, filter := range filters {
+		fromFolder = append(fromFolder, ask(filter))
+	}
 	url, stop := serving(t, "--dir", dir)
 	defer stop()
+	for i, filter := range filters {
+		for _, options := range [][]string{nil, {"--endpoint", url}} {
+			if out := ask(filter, options...); out != fromFolder[i] {
+				t.Errorf("%s %q: the server gives %s, the folder gave %s", filter, options, out, fromFolder[i])
+			}
+		}
+	}
+	refused(t, "the filter", "export", "orders", "--dir", dir, "--where", "total")
+	lines := filepath.Join(t.TempDir(), "lines.jsonl")
+	done(t, "export", "orders", lines, "--dir", dir)
+	done(t, "table", "create", "again", "--dir", dir, "--key", "s:string", "--key", "i:integer", "--key", "b:binary", "--version-offset", "4000000000")
+	done(t, "import", "again", lines, "--dir", dir)
+	refused(t, "--bulk", "import", "again", lines, "--dir", dir, "--bulk")
+	done(t, "copy", "orders", "--dir", dir, "--to-table", "copied")
+	refused(t, "to itself", "copy", "orders", "--dir", dir)
+	for _, table := range []string{"again", "copied"} {
+		if out, want := done(t, "export", table, "--dir", dir, "--format", "csv"), done(t, "export", "orders", "--dir", dir, "--format", "csv"); out != want || strings.Count(out, "\n") != 5 {
+			t.Errorf("table %s has %s, want %s", table, out, want)
+		}
+	}
+	done(t, "archive", "copied", filepath.Join(t.TempDir(), "old.jsonl"), "--older-than", "1ns", "--dir", dir)
+	if out := done(t, "count", "copied", "--dir", dir); out != "0\n" {
+		t.Errorf("after the archive: %s rows", out)
+	}
 	if out := done(t, "export", "orders", "--endpoint", url, "--dir", dir, "--format", "csv", "--columns", "total:double", "--prefix", "anna", "--from", "2"); out != "s:string,i:integer,b:binary,total:double\nanna,2,00,2\n" {
 		t.Error(out)
+	}
+}
+
+// TestAnImportThatFailsSaysWhatItWrote: a bad line comes after good ones.
+func TestAnImportThatFailsSaysWhatItWrote(t *testing.T) {
+	dir := newHome(t)
+	done(t, "table", "create", "x", "--dir", dir, "--key", "k:integer")
+	file := filepath.Join(t.TempDir(), "in.jsonl")
+	if err := os.WriteFile(file, []byte("{\"k\":1}\n{\"k\":2,\"a\":\"b\"}\n{\"n\":3}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, "no value for key column k; up to 2 rows were written, and stay; with --state", "import", "x", file, "--dir", dir)
+	if out := done(t, "export", "x", "--dir", dir, "--format", "csv"); out != "k:integer,a:string\n1,\n2,b\n" {
+		t.Errorf("the table has %q", out)
+	}
+	refused(t, "the same command goes on", "import", "x", file, "--dir", dir, "--state", filepath.Join(t.TempDir(), "state"))
+	done(t, "table", "create", "empty", "--dir", dir, "--key", "n:string")
+	if _, _, errOut := command(t, "import", "empty", file, "--dir", dir); strings.Contains(errOut, "rows were written") {
+		t.Errorf("without a row: %s", errOut)
 	}
 }
 

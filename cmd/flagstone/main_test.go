@@ -281,7 +281,7 @@ func TestProgramsOfThisMachineReachAServerThatListensOnAllAddresses(t *testing.T
 }
 
 func TestASizeWithWhichEachWriteWouldBeAFileIsRefused(t *testing.T) {
-	for _, flag := range []string{"--memory-budget", "--memtable-size", "--table-file-size", "--wal-segment-size", "--partition-split-size", "--cache-size"} {
+	for _, flag := range []string{"--memory-budget", "--memtable-size", "--table-file-size", "--block-size", "--wal-segment-size", "--partition-split-size", "--cache-size"} {
 		dir := filepath.Join(t.TempDir(), "data")
 		status, _, errOut := command(t, "serve", "--dir", dir, "--addr", "127.0.0.1:0", flag, "10")
 		if status != 2 || !strings.Contains(errOut, flag+" is 10 bytes; give ") || exists(dir) {

@@ -61,7 +61,7 @@ type serveCommand struct {
 
 // Help is the long help of the command.
 func (serveCommand) Help() string {
-	return `SIZE is bytes, or 64KiB, 512MiB, 2GiB. The memory budget is at least 4MiB, the cache 1MiB, other sizes 64KiB.
+	return `SIZE is bytes, or 64KiB, 512MiB, 2GiB. The memory budget is at least 4MiB, the cache 1MiB, a block 1KiB, other sizes 64KiB.
 
 The access key of the account, which opens every instance, is taken from FLAGSTONE_ACCESS_KEY_ID and FLAGSTONE_ACCESS_KEY_SECRET. Without them a pair is made at the first start, kept in <dir>/credentials, and shown once. 'flagstone instance key add' makes keys for one instance.
 
@@ -157,7 +157,7 @@ func (s *serveCommand) checkSizes() error {
 		given, from size
 	}{
 		{"--memory-budget", s.MemoryBudget, 4 << 20}, {"--memtable-size", s.MemtableSize, 64 << 10},
-		{"--table-file-size", s.TableFileSize, 64 << 10}, {"--wal-segment-size", s.WALSegmentSize, 64 << 10},
+		{"--table-file-size", s.TableFileSize, 64 << 10}, {"--block-size", s.BlockSize, 1 << 10}, {"--wal-segment-size", s.WALSegmentSize, 64 << 10},
 		{"--partition-split-size", s.PartitionSplitSize, 64 << 10}, {"--cache-size", s.CacheSize, 1 << 20},
 	} {
 		if f.given < f.from {

@@ -4,12 +4,30 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/aliyun/aliyun-tablestore-go-sdk/tablestore"
 
 	"github.com/flagstone-db/flagstone/instances"
+	"github.com/flagstone-db/flagstone/instances/admin"
 )
+
+// locate finds the endpoint of the server that has the folder open, if there is one and no endpoint is named.
+func (a *ofFiles) locate(ctx context.Context, c *output) error {
+	if a.Endpoint != "" {
+		return nil
+	}
+	endpoint, err := a.endpoint(ctx)
+	if errors.Is(err, admin.ErrNoServer) {
+		return nil
+	}
+	if err == nil && endpoint != "" { // the server may be older than its endpoint in the administration file
+		a.Endpoint = endpoint
+		fmt.Fprintf(c.err, "flagstone: a server has %s open; asking it, at %s\n", a.Dir, endpoint)
+	}
+	return err
+}
 
 // client makes a client of the endpoint.
 func (a *ofFiles) client(workers int) (*tablestore.TableStoreClient, error) {

@@ -1,6 +1,7 @@
 package rowfile
 
-// This file reads and writes JSON Lines. A line is an instances.Row, as `flagstone scan --json` prints it.
+// This file reads and writes JSON Lines. A line is an instances.Row, as `flagstone scan --json` prints it. A reader also
+// takes lines that are an object with a member for each column.
 
 import (
 	"bufio"
@@ -10,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -34,13 +36,15 @@ type jsonReader struct {
 	records *records
 	size    int64
 	table   []Column
+	types   map[string]row.Type
+	flat    bool // the last line was
 	key     []row.Value
 	cells   []Cell
 }
 
 func newJSONReader(in io.Reader, size int64, o *ReadOptions) (Reader, error) {
 	records, err := newRecords(in, 0, o.At)
-	return &jsonReader{records: records, size: size, table: o.Key, key: make([]row.Value, len(o.Key))}, err
+	return &jsonReader{records: records, size: size, table: o.Key, types: o.Types, key: make([]row.Value, len(o.Key))}, err
 }
 
 // Next reads a line.
@@ -63,6 +67,104 @@ func (r *jsonReader) row(line []byte) error {
 	if err := checkEscapes(line); err != nil {
 		return err
 	}
+	first, second := r.whole, r.columns
+	if r.flat {
+		first, second = second, first
+	}
+	err := first(line)
+	if err == nil {
+		return nil
+	}
+	other := second(line)
+	if other == nil {
+		r.flat = !r.flat
+		return nil
+	}
+	// The error is that of the form that the line has.
+	if r.flat == isWhole(line) {
+		err = other
+	}
+	return err
+}
+
+// isWhole reports whether a line has a member key that is an array.
+func isWhole(line []byte) bool {
+	var in struct{ Key []json.RawMessage }
+	return json.NewDecoder(bytes.NewReader(line)).Decode(&in) == nil && in.Key != nil
+}
+
+// columns reads a line that has a member for each column.
+func (r *jsonReader) columns(line []byte) error {
+	decoder := json.NewDecoder(bytes.NewReader(line))
+	if begin, err := decoder.Token(); err != nil {
+		return jsonRefusal(err)
+	} else if begin != json.Delim('{') {
+		return errors.New("the line is no object")
+	}
+	clear(r.key)
+	r.cells = r.cells[:0]
+	seen := map[string]bool{}
+	for decoder.More() {
+		name, err := decoder.Token()
+		var value *instances.Value // nil: null
+		if err == nil {
+			err = decoder.Decode(&value)
+		}
+		if err == nil {
+			err = r.column(name.(string), value, seen)
+		}
+		if err != nil {
+			return fmt.Errorf("%w; a line has a member for each column, or is what 'flagstone export' writes: docs/importing.md", jsonRefusal(err))
+		}
+	}
+	if _, err := decoder.Token(); err != nil {
+		return jsonRefusal(err)
+	}
+	if len(bytes.TrimSpace(line[decoder.InputOffset():])) > 0 {
+		return errors.New("text behind the object")
+	}
+	return checkKey(r.table, r.key)
+}
+
+// maxMembers bounds the members of a line, as instances.List does for a line of the other form.
+const maxMembers = 10_000
+
+// column takes a member. A value that is nil is no cell.
+func (r *jsonReader) column(name string, value *instances.Value, seen map[string]bool) (err error) {
+	switch {
+	case seen[name]:
+		return fmt.Errorf("column %q is there twice", name)
+	case len(seen) == maxMembers:
+		return fmt.Errorf("more than %d columns", maxMembers)
+	case value == nil:
+		return nil
+	}
+	seen[name] = true
+	at, want := keyColumn(r.table, name), r.types[name]
+	if at >= 0 {
+		want = r.table[at].Type
+	}
+	v := value.Value
+	switch {
+	case want == row.TypeDouble && v.Type() == row.TypeInteger:
+		v = row.Double(float64(v.Int64()))
+	case want != row.TypeNone && want != v.Type() && v.Type() == row.TypeString:
+		if v, err = instances.ParseValue(want, v.Text()); err != nil {
+			return fmt.Errorf("column %q: %w", name, err)
+		}
+	case want != row.TypeNone && want != v.Type():
+		return fmt.Errorf("column %q is of type %s, and this value of type %s", name, want, v.Type())
+	}
+	if at >= 0 {
+		r.key[at] = v
+	} else {
+		r.cells = append(r.cells, Cell{name, NoVersion, v})
+	}
+	return nil
+}
+
+// whole reads a line as export writes it.
+func (r *jsonReader) whole(line []byte) error {
 	decoder := json.NewDecoder(bytes.NewReader(line))
 	decoder.DisallowUnknownFields()
 	var in jsonRow
@@ -109,6 +211,9 @@ func jsonRefusal(err error) error {
 	}
 	if of, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		return fmt.Errorf("member %q holds something that has no place there: %s", of.Field, of.Value)
+	}
+	if name, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
+		return fmt.Errorf("member %s has no place in a line with the members key and columns", name)
 	}
 	if errors.Is(err, io.ErrUnexpectedEOF) || err == io.EOF {
 		return errors.New("the line ends within the object")

@@ -122,7 +122,7 @@ const (
 type ReadOptions struct {
 	Format Format
 	Key    []Column            // of the table
-	Types  map[string]row.Type // of attribute columns of CSV that have none in the header, and of byte arrays of Parquet
+	Types  map[string]row.Type // of attribute columns of CSV that have none in the header, of JSON Lines with a member for each column, and of byte arrays of Parquet
 	Empty  Empty               // of CSV
 	Comma  byte                // what separates the fields of CSV; 0: a comma
 	At     Position            // where to begin; the zero Position is the beginning of the file

@@ -265,9 +265,15 @@ func TestJSONLinesThatAreNoRowsAreBad(t *testing.T) {
 	good := `{"key":[{"name":"k","value":"x"}],"columns":[{"name":"a","value":1}]}`
 	for in, want := range map[string]string{
 		`{`:                                  "ends within the object",
-		`[]`:                                 "no place there: array",
+		`[]`:                                 "the line is no object",
 		good + good:                          "text behind the object",
-		`{"other":1}`:                        `unknown field "other"`,
+		`{"other":1}`:                        `no value for key column k`,
+		`{"k":"x","a":[1]}`:                  `is no value; a line has a member for each column`,
+		`{"k":"x","a":1,"a":2}`:              `column "a" is there twice`,
+		`{"k":1}`:                            `column "k" is of type string, and this value of type integer`,
+		`{"k":"x"}{}`:                        "text behind the object",
+		`{"k":"x","a":1`:                     "ends within the object",
+		`{"key":[],"other":1}`:               `member "other" has no place`,
 		`{"key":[]}`:                         "no value for key column k",
 		`{"key":[{"name":"z","value":"x"}]}`: `no column "z"`,
 		`{"key":[{"name":"k","value":1}]}`:   "of type string, and this value of type integer",
@@ -285,6 +291,19 @@ func TestJSONLinesThatAreNoRowsAreBad(t *testing.T) {
 		if !strings.HasPrefix(got, `1["x"] a=1; !line 2: `) || !strings.Contains(got, want) || !strings.HasSuffix(got, `; 3["x"] a=1`) {
 			t.Errorf("%s: %s; want %s", in, got, want)
 		}
+	}
+}
+
+func TestJSONLinesMayHaveAMemberForEachColumn(t *testing.T) {
+	in := `{"a":1,"k":"x","b":"s","c":null,"d":2,"e":"00ff","f":{"double":"1.5"}}
+{"key":[{"name":"k","value":"y"}],"columns":[{"name":"d","value":2}]}
+{"k":"z","d":2.5}
+{"d":"x","k":"z"}
+`
+	const want = `1["x"] a=1 b="s" d=2 e=0x00ff f=1.5; 2["y"] d=2; 3["z"] d=2.5; !line 4: column "d": `
+	types := map[string]row.Type{"d": row.TypeDouble, "e": row.TypeBinary}
+	if got := read(JSON, in, ReadOptions{Types: types}); !strings.HasPrefix(got, want) {
+		t.Errorf("%s\nwant %s", got, want)
 	}
 }
 
