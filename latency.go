@@ -87,4 +87,4 @@ func (l *Latency) UnmarshalJSON(text []byte) error {
 }
 
 // latencies are those of a table.
-type latencies struct{ gets, updates, commits latency.Histogram }
+type latencies struct{ gets, scans, updates, commits latency.Histogram }

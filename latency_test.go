@@ -29,6 +29,10 @@ func TestMetricsHaveTheLatenciesOfEachTable(t *testing.T) {
 		r.ok(c.Wait(ctx())) // does not count
 		_, err = table.Get(ctx(), Key("a", 1), ReadOptions{})
 		r.ok(err)
+		for _, err := range table.Scan(ctx(), nil, nil, ScanOptions{}).All() {
+			r.ok(err)
+			r.clock.Advance(time.Microsecond)
+		}
 		batch.Reset()
 		batch.Row(table, Key("a", 2)).Put("c", 1, row.String("v"))
 		r.ok(r.store.Apply(ctx(), batch))
@@ -39,7 +43,7 @@ func TestMetricsHaveTheLatenciesOfEachTable(t *testing.T) {
 	m := r.store.Metrics()
 	for _, of := range m.Tables {
 		wanted := of.Name == table.Name()
-		for kind, l := range map[string]Latency{"gets": of.Gets, "updates": of.Updates, "commits": of.Commits} {
+		for kind, l := range map[string]Latency{"gets": of.Gets, "scans": of.Scans, "updates": of.Updates, "commits": of.Commits} {
 			if got := l.Timed(); (got > 0) != wanted || got > 2*n {
 				t.Errorf("%s of table %s: %d timed", kind, of.Name, got)
 			}
@@ -47,6 +51,9 @@ func TestMetricsHaveTheLatenciesOfEachTable(t *testing.T) {
 		if u := of.Updates; wanted && (u.Quantile(0) < time.Millisecond || u.Quantile(1) < 2*time.Millisecond || u.Quantile(1) > 3*time.Millisecond) {
 			t.Errorf("updates took from %v to %v", u.Quantile(0), u.Quantile(1))
 		}
+	}
+	if m.LogGroups == 0 || m.LogRecords < m.LogGroups || m.LogSyncs.Timed() == 0 || m.LogSyncs.Timed() > m.LogGroups {
+		t.Errorf("%d records of the log in %d groups, %d syncs", m.LogRecords, m.LogGroups, m.LogSyncs.Timed())
 	}
 	if got := m.Batches.Timed(); got == 0 || got > n {
 		t.Errorf("batches: %d timed", got)

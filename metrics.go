@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/flagstone-db/flagstone/compaction"
+	"github.com/flagstone-db/flagstone/internal/executor"
 	"github.com/flagstone-db/flagstone/manifest"
 )
 
@@ -38,6 +39,9 @@ type Metrics struct {
 
 	// What background work has done since the store was opened.
 	LogBytes     int64         // written to the log, framing included
+	LogRecords   uint64        // written to the log, one for each batch
+	LogGroups    uint64        // of these records, written together: LogRecords over LogGroups is the mean size
+	LogSyncs     Latency       // of the device, for a group; each is timed
 	FlushedBytes int64         // of table files made of memtables
 	CompactedIn  int64         // of table files merged
 	CompactedOut int64         // of table files that they were merged into
@@ -50,8 +54,16 @@ type Metrics struct {
 	LongestPause time.Duration // in which no write was ordered, because a partition was split or merged
 	// Pressure is the back-pressure on writers, from 0 (none) to 1 (they wait).
 	Pressure float64
+	// Jobs are the background jobs by what they are: "flush", "compaction", "log", "cleanup".
+	Jobs map[string]JobMetrics
 
 	Tables []TableMetrics
+}
+
+// JobMetrics counts background jobs of one class.
+type JobMetrics struct {
+	Running int
+	Waiting int // for a worker
 }
 
 // TableMetrics are the figures of one table.
@@ -83,8 +95,9 @@ type TableMetrics struct {
 	Refused int64
 	// LargeKeys, BusyKeys and MovingLoads count what splits cannot mend: see Finding.
 	LargeKeys, BusyKeys, MovingLoads int
-	// Gets are those of Get and GetInto, Updates also those of several rows, Commits those of transactions.
-	Gets, Updates, Commits Latency
+	// Gets are those of Get and GetInto, Updates also those of several rows, Commits those of transactions. Scans are
+	// from Scan to Close, with what the caller does between.
+	Gets, Scans, Updates, Commits Latency
 }
 
 // Metrics returns the present figures.
@@ -104,7 +117,8 @@ func (s *Store) Metrics() Metrics {
 	if s.log != nil {
 		m.LogSegment = s.log.Segment()
 		m.LogWaiting = s.log.Waiting()
-		m.LogBytes = int64(s.log.Bytes())
+		written := s.log.Stats()
+		m.LogBytes, m.LogRecords, m.LogGroups, m.LogSyncs.of = int64(written.Bytes), written.Records, written.Groups, written.Syncs
 	}
 	if kept := s.state().Kept; s.log != nil && kept.From > 0 {
 		m.KeptLogBytes, m.KeptLogLimit, m.LogShippedMicros = s.log.ClosedBytes(kept.From)+s.log.SpareBytes(), kept.Limit, s.shipped.Load()
@@ -114,6 +128,11 @@ func (s *Store) Metrics() Metrics {
 	m.FlushedBytes, m.CompactedIn, m.CompactedOut = work.Flushed.Load(), work.CompactedIn.Load(), work.CompactedOut.Load()
 	m.MovedBytes, m.DroppedBytes, m.LoadedBytes = work.Moved.Load(), work.Dropped.Load(), work.Loaded.Load()
 	m.Stalled = s.gate.Stalled()
+	m.Jobs = make(map[string]JobMetrics)
+	running, waiting := s.jobs.Counts()
+	for class := range executor.Classes {
+		m.Jobs[class.String()] = JobMetrics{running[class], waiting[class]}
+	}
 	replaced := s.rebalancer.Stats()
 	m.Splits, m.Merges, m.LongestPause = replaced.Splits, replaced.Merges, replaced.LongestPause
 	m.OpenSnapshots = s.views.Len()
@@ -123,8 +142,13 @@ func (s *Store) Metrics() Metrics {
 	for _, r := range s.rebalancer.Findings() {
 		found[FindingKind(r.Kind)][r.Table]++
 	}
+	values := make(map[uint64]valueMetrics, len(state.Tables))
+	for v := range state.ValueFiles() {
+		of := values[v.Table]
+		values[v.Table] = valueMetrics{of.files + 1, of.bytes + v.Size, of.garbage + int64(v.Garbage())}
+	}
 	for _, t := range state.Tables {
-		of := s.tableMetrics(state, t)
+		of := s.tableMetrics(state, t, values[t.ID])
 		of.LargeKeys, of.BusyKeys, of.MovingLoads = found[LargeKey][t.ID], found[BusyKey][t.ID], found[MovingLoad][t.ID]
 		m.Tables = append(m.Tables, of)
 	}
@@ -142,22 +166,22 @@ func nameIn(state *manifest.State, t *manifest.Table) string {
 	return t.Name
 }
 
-func (s *Store) tableMetrics(state *manifest.State, t *manifest.Table) TableMetrics {
+// valueMetrics are the figures of the value files of a table.
+type valueMetrics struct {
+	files          int
+	bytes, garbage int64
+}
+
+func (s *Store) tableMetrics(state *manifest.State, t *manifest.Table, values valueMetrics) TableMetrics {
 	m := TableMetrics{
 		Name: nameIn(state, t), Partitions: len(t.Partitions),
 		Files: make([]int, manifest.NumLevels), Bytes: make([]int64, manifest.NumLevels),
+		ValueFiles: values.files, ValueBytes: values.bytes, ValueGarbage: values.garbage, Reclaimable: values.garbage,
 	}
-	for v := range state.ValueFiles() {
-		if v.Table == t.ID {
-			m.ValueFiles++
-			m.ValueBytes += v.Size
-			m.ValueGarbage += int64(v.Garbage())
-		}
-	}
-	m.Reclaimable = m.ValueGarbage
 	table, policy := s.tables.current.Load().byID[t.ID], s.views.Policy(t.ID)
 	if table != nil {
-		m.Gets.of, m.Updates.of, m.Commits.of = table.latencies.gets.Snapshot(), table.latencies.updates.Snapshot(), table.latencies.commits.Snapshot()
+		took := table.latencies
+		m.Gets.of, m.Scans.of, m.Updates.of, m.Commits.of = took.gets.Snapshot(), took.scans.Snapshot(), took.updates.Snapshot(), took.commits.Snapshot()
 	}
 	now := s.clock.Elapsed()
 	for _, p := range t.Partitions {

@@ -5,7 +5,9 @@ import (
 	"context"
 	"iter"
 	"sync"
+	"time"
 
+	"github.com/flagstone-db/flagstone/internal/latency"
 	"github.com/flagstone-db/flagstone/internal/scan"
 	"github.com/flagstone-db/flagstone/row"
 )
@@ -37,10 +39,11 @@ type ScanOptions struct {
 type Rows struct {
 	*scanning // nil once closed
 
-	store    *Store
+	table    *Table
 	paused   []row.Value
 	err      error
-	examined int64 // once closed
+	examined int64         // once closed
+	began    time.Duration // see latency.Begin
 }
 
 // scanning is a scan under way. Its memory serves other scans when it is closed.
@@ -50,10 +53,11 @@ type scanning struct {
 	unfetched bool      // cells keep their references and packed values
 	row       Row       // the current one
 	columns   [][]byte  // of the selection
+	timed     latency.Sampler
 }
 
 // scans keeps memory between scans: which piece a scan gets makes no difference.
-var scans = sync.Pool{New: func() any { return new(scanning) }}
+var scans = sync.Pool{New: func() any { return &scanning{timed: latency.NewSampler()} }}
 
 // Scan iterates over the rows from start, inclusive, to end, exclusive, in key order, or
 // downwards with Reverse. A bound is a key or a prefix of its values, and may hold row.Min and
@@ -65,6 +69,7 @@ func (t *Table) Scan(ctx context.Context, start, end []row.Value, opts ScanOptio
 // scan is Scan, in a transaction if within is not nil.
 func (t *Table) scan(ctx context.Context, within *Transaction, start, end []row.Value, opts *ScanOptions) *Rows {
 	s := scans.Get().(*scanning)
+	began := s.timed.Begin(t.store.clock)
 	w := &s.walk
 	w.Ctx, w.Table, w.Reverse, w.Patience, w.MaxColumns = ctx, t.core, opts.Reverse, opts.MaxExamined, opts.MaxColumns
 	var err error
@@ -76,7 +81,7 @@ func (t *Table) scan(ctx context.Context, within *Transaction, start, end []row.
 	} else if err == nil {
 		err = s.begin(t, opts.Snapshot)
 	}
-	return &Rows{scanning: s, store: t.store, err: t.store.describe(err)}
+	return &Rows{scanning: s, table: t, began: began, err: t.store.describe(err)}
 }
 
 // begin begins a scan at a snapshot, or at the present moment if it is nil.
@@ -156,10 +161,10 @@ func (r *Rows) Next() bool {
 	}
 	err := r.row.show(w.Key, w.Cells, len(w.Table.Key))
 	if err == nil && !r.unfetched {
-		err = r.row.fetched.Fetch(r.row.cells, r.store.files, w.Sel.MaxBytes)
+		err = r.row.fetched.Fetch(r.row.cells, r.table.store.files, w.Sel.MaxBytes)
 	}
 	if err != nil {
-		r.err = r.store.describe(r.row.explain(err, w.Sel.MaxBytes))
+		r.err = r.table.store.describe(r.row.explain(err, w.Sel.MaxBytes))
 	}
 	return err == nil
 }
@@ -175,7 +180,7 @@ func (r *Rows) end() bool {
 	if err != nil && len(w.Key) > 0 {
 		_ = r.row.show(w.Key, nil, len(w.Table.Key)) // err says more
 	}
-	r.err = r.store.describe(err)
+	r.err = r.table.store.describe(err)
 	return false
 }
 
@@ -212,7 +217,7 @@ func (r *Rows) Close() error {
 		return nil
 	}
 	r.examined = s.walk.Examined()
-	r.err = cmp.Or(r.err, r.store.describe(s.walk.Release()))
+	r.err = cmp.Or(r.err, r.table.store.describe(s.walk.Release()))
 	if s.snapshot != nil {
 		s.snapshot.Close()
 	}
@@ -220,5 +225,6 @@ func (r *Rows) Close() error {
 	s.row.release()
 	s.snapshot, s.unfetched, r.scanning = nil, false, nil
 	scans.Put(s)
+	r.table.latencies.scans.End(r.table.store.clock, r.began)
 	return nil
 }

@@ -29,8 +29,8 @@ func TestSmallRecordsAreWrittenWithLittleAround(t *testing.T) {
 	if err := w.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	if bytes := w.Bytes(); bytes > n*(size+3)*1006/1000 {
-		t.Errorf("%d records of %d bytes made %d written ones", n, size, bytes)
+	if s := w.Stats(); s.Bytes > n*(size+3)*1006/1000 || s.Records != n || s.Groups == 0 || s.Groups > n/10 || s.Syncs.Count() != 0 {
+		t.Errorf("%d records of %d bytes made %d written ones; %d records in %d groups, %d syncs", n, size, s.Bytes, s.Records, s.Groups, s.Syncs.Count())
 	}
 	mustClose(t, w)
 	if got, _, err := recovered(opts, 0); err != nil || len(got) != n || o.check(got) != nil {

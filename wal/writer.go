@@ -15,6 +15,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/flagstone-db/flagstone/internal/latency"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
@@ -27,11 +28,12 @@ type LSN uint64
 
 // Writer appends to a log. Its methods are safe for concurrent use.
 type Writer struct {
-	opts    Options
-	durable atomic.Uint64 // LSN
-	number  atomic.Uint64 // of the current segment
-	onDisk  atomic.Uint64 // of the newest segment that is on the disk
-	bytes   atomic.Uint64 // see Bytes
+	opts                       Options
+	durable                    atomic.Uint64 // LSN
+	number                     atomic.Uint64 // of the current segment
+	onDisk                     atomic.Uint64 // of the newest segment that is on the disk
+	bytes, groupCount, records atomic.Uint64 // see Stats
+	syncs                      latency.Histogram
 
 	// due is set while NeedsNext is true.
 	due atomic.Bool
@@ -315,8 +317,18 @@ func (w *Writer) End() End {
 	return w.ended
 }
 
-// Bytes returns how many bytes were written, framing and padding included. It never blocks.
-func (w *Writer) Bytes() uint64 { return w.bytes.Load() }
+// Stats counts what a writer has written since it was made.
+type Stats struct {
+	Bytes   uint64            // framing and padding included
+	Groups  uint64            // of records that were written together, and synced together if they were synced
+	Records uint64            // in the groups
+	Syncs   *latency.Snapshot // of groups, how long each took
+}
+
+// Stats returns the present counts. It never blocks.
+func (w *Writer) Stats() Stats {
+	return Stats{w.bytes.Load(), w.groupCount.Load(), w.records.Load(), w.syncs.Snapshot()}
+}
 
 // group is a write in flight.
 type group struct {
@@ -367,7 +379,9 @@ func (w *Writer) transfer(g *group) {
 		g.call, g.err = step{op: "write", file: g.name}, writeAll(g.file, g.buf, g.at)
 	}
 	if !g.written && g.sync && g.err == nil {
+		began := w.opts.Elapsed()
 		g.call, g.err = step{op: "sync", file: g.name, final: true}, g.file.SyncData()
+		w.syncs.Add(w.opts.Elapsed() - began)
 	}
 	g.written = g.err == nil
 	if g.rotation != nil && g.written {
@@ -392,6 +406,10 @@ func (w *Writer) finish(g *group) {
 		}
 		_ = w.fail(g.call.op, g.call.file, g.err) // kept in w.err
 	case w.err == nil: // else records before it may be missing
+		if n := g.last - w.written; n > 0 { // the last group of a segment may have no records
+			w.groupCount.Add(1)
+			w.records.Add(uint64(n))
+		}
 		w.written = g.last
 		w.bytes.Add(uint64(len(g.buf)))
 		if g.sync {

@@ -454,7 +454,7 @@ func TestConcurrentUseKeepsEachStreamWhole(t *testing.T) {
 			for _, f := range []func() error{
 				w.Flush, w.PrepareNext,
 				func() error { _, err := w.Rotate(); return err },
-				func() error { w.Segments(); w.NeedsNext(); w.Bytes(); return nil },
+				func() error { w.Segments(); w.NeedsNext(); w.Stats(); return nil },
 			} {
 				others.Go(func() {
 					for {

@@ -114,6 +114,20 @@ func (j *Jobs) Busy(classes ...executor.Class) (busy bool, ended <-chan struct{}
 	return busy, j.ended
 }
 
+// Counts returns how many jobs run, and how many wait for a worker, by class.
+func (j *Jobs) Counts() (running, waiting [executor.Classes]int) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for kind, of := range j.kinds {
+		if of.running {
+			running[kind.Class]++
+		} else {
+			waiting[kind.Class]++
+		}
+	}
+	return running, waiting
+}
+
 // Await returns when the event happens, Stop is called, or the context ends. Only the
 // context's error and executor.ErrIdle are returned: the caller looks at what it waits
 // for again. See executor.Executor.

@@ -88,6 +88,22 @@ func TestBusyUntilTheLastJobOfItsClassesHasEnded(t *testing.T) {
 	}
 }
 
+func TestCountsTellWhatRunsFromWhatWaits(t *testing.T) {
+	j, e, _ := newJobs()
+	class := executor.Compaction
+	j.Submit(jobs.Kind{Class: class, Name: "first"}, func() error {
+		if running, waiting := j.Counts(); running[class] != 1 || waiting[class] != 1 || waiting[executor.Flush] != 0 {
+			t.Errorf("%d run, %d wait", running, waiting)
+		}
+		return nil
+	})
+	j.Submit(jobs.Kind{Class: class, Name: "second"}, nothing)
+	e.RunAll()
+	if running, waiting := j.Counts(); running[class]+waiting[class] != 0 {
+		t.Errorf("%d run and %d wait in the end", running, waiting)
+	}
+}
+
 func TestNothingBeginsAfterStop(t *testing.T) {
 	j, e, c := newJobs()
 	fail := func() { t.Error("it ran") }

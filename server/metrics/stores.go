@@ -69,6 +69,10 @@ var storeFigures = []figure[flagstone.Metrics]{
 		}},
 	{"flagstone_store_log_bytes_total", "Bytes written to the log.", counter,
 		func(m *flagstone.Metrics) float64 { return float64(m.LogBytes) }},
+	{"flagstone_store_log_records_total", "Records written to the log, one for each batch of writes.", counter,
+		func(m *flagstone.Metrics) float64 { return float64(m.LogRecords) }},
+	{"flagstone_store_log_groups_total", "Groups of records that were written to the log together.", counter,
+		func(m *flagstone.Metrics) float64 { return float64(m.LogGroups) }},
 	{"flagstone_store_flushed_bytes_total", "Bytes of table files made of memtables.", counter,
 		func(m *flagstone.Metrics) float64 { return float64(m.FlushedBytes) }},
 	{"flagstone_store_compaction_read_bytes_total", "Bytes of table files that compactions merged.", counter,
@@ -125,7 +129,8 @@ type stores struct {
 	Config
 	ofStore, ofTable    []*prometheus.Desc // as storeFigures and tableFigures
 	bytes, files, units *prometheus.Desc
-	took                *prometheus.Desc
+	took, synced        *prometheus.Desc
+	running, waiting    *prometheus.Desc
 }
 
 func newStores(c Config) *stores {
@@ -141,6 +146,9 @@ func newStores(c Config) *stores {
 	s.files = prometheus.NewDesc("flagstone_table_files", "Table files, by level.", append(table, "level"), nil)
 	s.took = prometheus.NewDesc("flagstone_table_sampled_operation_duration_seconds",
 		"Time that operations of the engine took. One in 64 is timed and counted.", append(table, "operation"), nil)
+	s.synced = prometheus.NewDesc("flagstone_store_log_sync_duration_seconds", "Time that syncs of the log took.", []string{"store"}, nil)
+	s.running = prometheus.NewDesc("flagstone_store_jobs_running", "Background jobs that run.", []string{"store", "class"}, nil)
+	s.waiting = prometheus.NewDesc("flagstone_store_jobs_waiting", "Background jobs that wait for a worker.", []string{"store", "class"}, nil)
 	s.units = prometheus.NewDesc("flagstone_capacity_units_total",
 		"Capacity units that requests used, within what is reserved or above it.", append(table, "side", "kind"), nil)
 	return s
@@ -148,13 +156,9 @@ func newStores(c Config) *stores {
 
 // Describe implements prometheus.Collector.
 func (s *stores) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range slices.Concat(s.ofStore, s.ofTable) {
+	for _, d := range slices.Concat(s.ofStore, s.ofTable, []*prometheus.Desc{s.bytes, s.files, s.units, s.took, s.synced, s.running, s.waiting}) {
 		to <- d
 	}
-	to <- s.bytes
-	to <- s.files
-	to <- s.units
-	to <- s.took
 }
 
 // Collect implements prometheus.Collector.
@@ -162,6 +166,11 @@ func (s *stores) Collect(to chan<- prometheus.Metric) {
 	for kind, m := range s.Stores() {
 		for i, f := range storeFigures {
 			to <- prometheus.MustNewConstMetric(s.ofStore[i], f.kind, f.value(&m), string(kind))
+		}
+		to <- prometheus.MustNewConstHistogram(s.synced, m.LogSyncs.Timed(), m.LogSyncs.Total().Seconds(), operationBuckets(m.LogSyncs), string(kind))
+		for class, jobs := range m.Jobs {
+			to <- prometheus.MustNewConstMetric(s.running, gauge, float64(jobs.Running), string(kind), class)
+			to <- prometheus.MustNewConstMetric(s.waiting, gauge, float64(jobs.Waiting), string(kind), class)
 		}
 		for i := range min(len(m.Tables), MostTables) {
 			s.collectTable(to, &m.Tables[i])
@@ -184,7 +193,7 @@ func (s *stores) collectTable(to chan<- prometheus.Metric, m *flagstone.TableMet
 			to <- prometheus.MustNewConstMetric(s.files, gauge, float64(m.Files[level]), instance, table, name)
 		}
 	}
-	for operation, took := range map[string]flagstone.Latency{"get": m.Gets, "update": m.Updates, "commit": m.Commits} {
+	for operation, took := range map[string]flagstone.Latency{"get": m.Gets, "scan": m.Scans, "update": m.Updates, "commit": m.Commits} {
 		if took.Timed() > 0 {
 			to <- prometheus.MustNewConstHistogram(s.took, took.Timed(), took.Total().Seconds(), operationBuckets(took), instance, table, operation)
 		}
