@@ -61,7 +61,7 @@ func TestAMistakeInAFilterIsExplained(t *testing.T) {
 		`a = "1"`: "write == for equal", "a == '1'": "in double quotes", `a == "1`: "a quote is not closed", "a == 1 and": "ends too early",
 		"": "ends too early", "a == 1 & b == 2": `at "& b == 2"`, "a == 1 b == 2": `at "b == 2": unexpected token "b"`,
 	} {
-		if _, _, err := parseFilter(text); err == nil || !strings.Contains(err.Error(), want) {
+		if _, _, err := ParseFilter(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", text, err, want)
 		}
 	}
