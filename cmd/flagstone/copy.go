@@ -236,7 +236,7 @@ func (m *importCommand) fits(ctx context.Context, c *output, incomplete bool) er
 	if err != nil {
 		return err
 	}
-	s, err := m.state(target, []bulkio.Input{m.copyInput()}, nil)
+	s, err := m.state(target, []bulkio.Input{m.copyInput()})
 	if err == nil && !s.Done() && !incomplete {
 		err = fmt.Errorf("%s says how far a copy is, and its target, table %s, has other options than that copy left: it was made anew or altered; remove the file to copy from the beginning", m.State, m.Table)
 	}
@@ -258,7 +258,7 @@ func (p *copyCommand) rows(ctx context.Context, c *output, from *ofFiles, m *imp
 	in := m.copyInput()
 	in.Open = func(at rowfile.Position) (rowfile.Reader, error) { return newTableReader(ctx, source, from.Table, at) }
 	im := bulkio.Import{Target: target, Progress: m.progress(c, "copied"), Inputs: []bulkio.Input{in}}
-	if im.State, err = m.state(target, im.Inputs, nil); err != nil {
+	if im.State, err = m.state(target, im.Inputs); err != nil {
 		return err
 	}
 	return m.run(ctx, c, &im, target)

@@ -4,6 +4,7 @@ package main
 // importfolder.go and importendpoint.go.
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -64,6 +65,8 @@ type importCommand struct {
 	ofFiles
 	Files     []string      `arg:"" help:"The files, read one after the other; - is standard input."`
 	Types     []string      `placeholder:"NAME:TYPE" help:"Types of attribute columns of a CSV file whose header has none, such as total:double,count:integer; others are strings. Of JSON Lines with a member for each column; others have the type of the value. Of Parquet: string or binary for byte arrays."`
+	Rename    []string      `sep:"none" placeholder:"FILE=TABLE" help:"The column FILE of the files is the column TABLE of the table; give it once for each."`
+	Skip      []string      `sep:"none" placeholder:"NAME" help:"Leave out this column of the files; give it once for each."`
 	Delimiter string        `default:"," placeholder:"CHARACTER" help:"What separates the fields of CSV files: one ASCII character, such as ';', or tab. A comma if not given."`
 	EmptyAs   rowfile.Empty `name:"empty-as" enum:"quotes,missing,string" default:"quotes" placeholder:"quotes|missing|string" help:"What an empty field of CSV is: quotes, an empty string if it is quoted and else no cell; missing, no cell; string, an empty string. ${default} if not given."`
 	Bulk      bool          `help:"Sort the rows and write them as table files into the folder, past log and memory. The table must have no row between the first and the last of them. All rows appear at once, at the end."`
@@ -93,6 +96,7 @@ JSON Lines are what 'flagstone export' and 'flagstone scan --json' write, or hav
   flagstone import orders orders.csv --types total:double --rejects bad.jsonl --max-rejects 1000
   flagstone import orders 2026-*.parquet --endpoint http://127.0.0.1:8087 --rate 5000 --state import.state
   flagstone import orders old.parquet --merge
+  flagstone import orders shop.csv --rename kunde=customer --rename summe=total --skip note
   flagstone import orders orders.csv --bulk`
 }
 
@@ -109,7 +113,10 @@ type importTarget interface {
 }
 
 func (m *importCommand) check() error {
-	if _, err := limiterOf(m.Rate); err != nil { // before anything is made
+	_, rate := limiterOf(m.Rate)
+	_, types := m.types()
+	_, names := m.names()
+	if err := cmp.Or(rate, types, names); err != nil { // before anything is made
 		return err
 	}
 	switch {
@@ -164,16 +171,51 @@ func (m *importCommand) types() (map[string]row.Type, error) {
 	return types, nil
 }
 
+// names reads --rename and --skip.
+func (m *importCommand) names() (map[string]string, error) {
+	names, given := map[string]string{}, map[string]bool{}
+	for _, text := range m.Rename {
+		from, to, ok := strings.Cut(text, "=")
+		if !ok || from == "" || to == "" {
+			return nil, misuse("--rename %s: give the name in the file, =, and the name in the table", text)
+		}
+		if _, twice := names[from]; twice || given[to] {
+			return nil, misuse("--rename %s: one of the names is in another --rename", text)
+		}
+		names[from], given[to] = to, true
+	}
+	for _, name := range m.Skip {
+		if _, ok := names[name]; ok || name == "" {
+			return nil, misuse("--skip %q: give the name of a column that has no --rename, once", name)
+		}
+		names[name] = ""
+	}
+	return names, nil
+}
+
+// readOptions say how a file is read.
+func (m *importCommand) readOptions(name string, key []rowfile.Column) (o rowfile.ReadOptions, err error) {
+	o = rowfile.ReadOptions{Key: key, Empty: m.EmptyAs, Comma: m.Delimiter[0]}
+	if o.Format, err = m.format(name); err == nil {
+		o.Types, err = m.types()
+	}
+	if err == nil {
+		o.Names, err = m.names()
+	}
+	for i := range key {
+		if slices.Contains(m.Skip, key[i].Name) {
+			err = cmp.Or(err, misuse("--skip %s: the key of the table has this column", key[i].Name))
+		}
+	}
+	return o, err
+}
+
 // Run imports.
 func (m *importCommand) Run(ctx context.Context, c *output) (err error) {
 	if err := m.locate(ctx, c); err != nil {
 		return err
 	}
 	if err := m.check(); err != nil {
-		return err
-	}
-	types, err := m.types()
-	if err != nil {
 		return err
 	}
 	unlock, err := m.lock()
@@ -191,13 +233,13 @@ func (m *importCommand) Run(ctx context.Context, c *output) (err error) {
 		im.Progress.Stage = "sorted"
 	}
 	for _, file := range m.Files {
-		in, err := m.input(c, file, target.key(), types)
+		in, err := m.input(c, file, target.key())
 		if err != nil {
 			return err
 		}
 		im.Inputs = append(im.Inputs, *in)
 	}
-	if im.State, err = m.state(target, im.Inputs, types); err != nil {
+	if im.State, err = m.state(target, im.Inputs); err != nil {
 		return err
 	}
 	return m.run(ctx, c, &im, target)
@@ -299,12 +341,11 @@ func (m *importCommand) target(ctx context.Context, c *output) (importTarget, fu
 }
 
 // input describes a file.
-func (m *importCommand) input(c *output, name string, key []rowfile.Column, types map[string]row.Type) (*bulkio.Input, error) {
-	format, err := m.format(name)
+func (m *importCommand) input(c *output, name string, key []rowfile.Column) (*bulkio.Input, error) {
+	options, err := m.readOptions(name, key)
 	if err != nil {
 		return nil, err
 	}
-	options := rowfile.ReadOptions{Format: format, Key: key, Types: types, Empty: m.EmptyAs, Comma: m.Delimiter[0]}
 	in := &bulkio.Input{Identity: bulkio.Identity{Name: name}}
 	in.Open = func(at rowfile.Position) (rowfile.Reader, error) {
 		options.At = at
@@ -364,13 +405,16 @@ type openFile struct {
 func (f *openFile) Close() error { return errors.Join(f.Reader.Close(), f.file.Close()) }
 
 // state finds how far the import is.
-func (m *importCommand) state(target importTarget, inputs []bulkio.Input, types map[string]row.Type) (*bulkio.State, error) {
+func (m *importCommand) state(target importTarget, inputs []bulkio.Input) (*bulkio.State, error) {
 	begin := &bulkio.State{
 		Target: target.name(), Rejects: m.Rejects, Version: time.Now().UnixMilli(),
 		Settings: fmt.Sprintf("--format %q --types %q --empty-as %s --spread %d", m.Format, strings.Join(m.Types, ","), m.EmptyAs, m.Spread),
 	}
 	if m.Delimiter != "," {
 		begin.Settings += fmt.Sprintf(" --delimiter %q", m.Delimiter)
+	}
+	if len(m.Rename)+len(m.Skip) > 0 {
+		begin.Settings += fmt.Sprintf(" --rename %q --skip %q", m.Rename, m.Skip)
 	}
 	if m.Merge {
 		begin.Settings += " --merge"
@@ -390,7 +434,7 @@ func (m *importCommand) state(target importTarget, inputs []bulkio.Input, types 
 	}
 	for i := range inputs {
 		if m.Spread > 1 {
-			cuts, err := m.cuts(inputs[i].Name, inputs[i].Size, target.key(), types)
+			cuts, err := m.cuts(inputs[i].Name, inputs[i].Size, target.key())
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", inputs[i].Name, err)
 			}
@@ -401,8 +445,8 @@ func (m *importCommand) state(target importTarget, inputs []bulkio.Input, types 
 }
 
 // cuts divides a file for --spread.
-func (m *importCommand) cuts(name string, size int64, key []rowfile.Column, types map[string]row.Type) ([]rowfile.Position, error) {
-	format, err := m.format(name)
+func (m *importCommand) cuts(name string, size int64, key []rowfile.Column) ([]rowfile.Position, error) {
+	options, err := m.readOptions(name, key)
 	if err != nil {
 		return nil, err
 	}
@@ -411,7 +455,7 @@ func (m *importCommand) cuts(name string, size int64, key []rowfile.Column, type
 		return nil, err
 	}
 	defer f.Close()
-	return rowfile.Cut(f, size, &rowfile.ReadOptions{Format: format, Key: key, Types: types, Empty: m.EmptyAs, Comma: m.Delimiter[0]}, m.Spread)
+	return rowfile.Cut(f, size, &options, m.Spread)
 }
 
 // keyOf is the key of a table as a file has it.

@@ -37,6 +37,9 @@ func TestTheCommandsOfThePageOnImportingRun(t *testing.T) {
 	if err := os.WriteFile("orders.csv", []byte(orders), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.WriteFile("shop.csv", []byte("kunde,nr,summe,note\nberta,7,12.5,gift\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	old := `{"key":[{"name":"customer","value":"anna"},{"name":"n","value":1}],"columns":[{"name":"old","version":1600000000000,"value":1}]}`
 	if err := os.WriteFile("old.in.jsonl", []byte(old+"\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -71,6 +74,9 @@ func TestTheCommandsOfThePageOnImportingRun(t *testing.T) {
 		if content, err := os.ReadFile(name); err != nil || string(content) != want {
 			t.Errorf("%s holds %s, %v", name, content, err)
 		}
+	}
+	if got := done(t, "get", "orders", "berta", "7"); !strings.Contains(got, "total") || strings.Contains(got, "note") {
+		t.Errorf("with other names: %s", got)
 	}
 	if got := done(t, "count", "copy"); strings.TrimSpace(got) != "3" {
 		t.Errorf("the copy has %s rows", got)

@@ -123,6 +123,7 @@ type ReadOptions struct {
 	Format Format
 	Key    []Column            // of the table
 	Types  map[string]row.Type // of attribute columns of CSV that have none in the header, of JSON Lines with a member for each column, and of byte arrays of Parquet
+	Names  map[string]string   // in the table, of columns by their names in the file; "" leaves an attribute column out
 	Empty  Empty               // of CSV
 	Comma  byte                // what separates the fields of CSV; 0: a comma
 	At     Position            // where to begin; the zero Position is the beginning of the file
@@ -131,6 +132,14 @@ type ReadOptions struct {
 // NewReader begins to read a file. size is its length in bytes, 0 if it is unknown. The input of a Parquet file must be
 // an io.ReaderAt, and that of a reader which begins elsewhere an io.Seeker.
 func NewReader(in io.Reader, size int64, o *ReadOptions) (Reader, error) {
+	r, err := newReader(in, size, o.inFile())
+	if err != nil || len(o.Names) == 0 {
+		return r, err
+	}
+	return rename(r, o.Names)
+}
+
+func newReader(in io.Reader, size int64, o *ReadOptions) (Reader, error) {
 	switch o.Format {
 	case CSV:
 		return newCSVReader(in, size, o)
@@ -148,7 +157,7 @@ const maxColumnReaders = 1000
 // Cut returns the positions that divide a file into n parts, from its beginning to its end. A part is not empty, so there
 // may be fewer. A CSV or JSON file is read for it. A Parquet file is divided between its row groups.
 func Cut(in io.Reader, size int64, o *ReadOptions, n int) ([]Position, error) {
-	r, err := NewReader(in, size, o)
+	r, err := newReader(in, size, o.inFile())
 	if err != nil {
 		return nil, err
 	}
