@@ -44,7 +44,7 @@ type rig struct {
 
 // serve starts a server with a table "orders", whose key "hot" is busy, and a table "odd", whose key and value are
 // hostile.
-func serve(t *testing.T) *rig {
+func serve(t testing.TB) *rig {
 	t.Helper()
 	ctx, dir := context.Background(), t.TempDir()
 	r := &rig{feed: console.NewFeed()}
@@ -106,7 +106,7 @@ func serve(t *testing.T) *rig {
 }
 
 // follow reads the stream of "orders", as a program with an access key would.
-func (r *rig) follow(t *testing.T, key string) {
+func (r *rig) follow(t testing.TB, key string) {
 	t.Helper()
 	ctx := context.Background()
 	engine, instance, _ := r.home.Service("demo")
@@ -126,7 +126,7 @@ func (r *rig) follow(t *testing.T, key string) {
 }
 
 // busy reads and writes, as some programs would, until the test ends: half of it is the key "hot".
-func (r *rig) busy(t *testing.T) {
+func (r *rig) busy(t testing.TB) {
 	ctx, stop := context.WithCancel(context.Background())
 	var programs sync.WaitGroup
 	t.Cleanup(func() {
@@ -154,7 +154,7 @@ func (r *rig) busy(t *testing.T) {
 
 // browser is one tab of a browser, with all that went wrong in it.
 type browser struct {
-	t      *testing.T
+	t      testing.TB
 	ctx    context.Context
 	origin string // requests to others are mistakes; "" allows all
 
@@ -166,7 +166,7 @@ type browser struct {
 }
 
 // open starts a browser.
-func open(t *testing.T, origin string) *browser {
+func open(t testing.TB, origin string) *browser {
 	t.Helper()
 	name := os.Getenv("CHROMIUM")
 	if name == "" {
@@ -234,7 +234,7 @@ func call[P, R any](b *browser, command cdp.Command[P, R], params P) {
 }
 
 // enter opens the console by a link of the owner.
-func enter(t *testing.T, r *rig) *browser {
+func enter(t testing.TB, r *rig) *browser {
 	t.Helper()
 	link, err := r.owner.Console(context.Background())
 	if err != nil {
