@@ -125,7 +125,8 @@ func (r *rig) follow(t testing.TB, key string) {
 	}
 }
 
-// busy reads and writes, as some programs would, until the test ends: half of it is the key "hot".
+// busy reads and writes, as some programs would, until the test ends: half of it is the key "hot", of which large rows are
+// read.
 func (r *rig) busy(t testing.TB) {
 	ctx, stop := context.WithCancel(context.Background())
 	var programs sync.WaitGroup
@@ -134,6 +135,14 @@ func (r *rig) busy(t testing.TB) {
 		programs.Wait()
 	})
 	programs.Go(func() { r.feed.Watch(ctx, r.home.LoadedKeys) })
+	const large = 20
+	for i := range large {
+		if _, err := r.home.Change(ctx, "demo", &instances.Change{Table: "orders", Kind: "put", Key: []string{"hot", fmt.Sprint(-1 - i)}, Set: []instances.Cell{
+			{Name: "note", Value: instances.Value{Value: row.String(strings.Repeat("x", 32<<10))}},
+		}}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for program := range 4 {
 		programs.Go(func() {
 			for i := program; ctx.Err() == nil; i += 4 {
@@ -145,6 +154,9 @@ func (r *rig) busy(t testing.TB) {
 					_, _ = r.home.Change(ctx, "demo", &instances.Change{Table: "orders", Kind: "put", Key: key, Set: []instances.Cell{
 						{Name: "state", Value: instances.Value{Value: row.String("new")}}, {Name: "note", Value: instances.Value{Value: row.String(strings.Repeat("x", i%900))}},
 					}}) // it fails when the test ends
+				}
+				if i%2 == 1 {
+					key[1] = fmt.Sprint(-1 - i%large)
 				}
 				_, _ = r.home.Rows(ctx, "demo", &instances.Query{Table: "orders", Prefix: key})
 			}

@@ -86,6 +86,43 @@ func (r *rig) request(ctx context.Context, i int, put bool) error {
 	return err
 }
 
+// TestLongTablesChangeWhereTheyAreSeen has more rows than a page can show: a refresh makes fewer elements than these have
+// cells, and the rest changes when it is scrolled to.
+func TestLongTablesChangeWhereTheyAreSeen(t *testing.T) {
+	r := serve(t)
+	r.crowd(t)
+	b := enter(t, r)
+	b.js(`const make = document.createElement.bind(document); window.made = 0;
+		document.createElement = name => { window.made++; return make(name) }`)
+	const cells = "document.querySelectorAll('.wide tbody td').length"
+	for page, rows := range map[string]int{"#/tables": smoothTables + 2, "#/table/" + wideTable: smoothPartitions - smoothTables + 1} {
+		b.visit(page)
+		b.until(fmt.Sprintf("document.querySelectorAll('.wide tbody tr').length === %d && [...document.querySelectorAll('.wide tbody tr')].every(e => e.textContent)", rows))
+		b.js("window.made = 0")
+		b.until("window.made > 500") // another refresh
+		if made, all := eval[int](b, "window.made"), eval[int](b, cells); made >= all {
+			t.Errorf("%s: %d elements were made, for %d cells", page, made, all)
+		}
+	}
+	b.visit("#/table/" + wideTable)
+	b.until("document.querySelectorAll('.wide tbody tr').length === 801")
+	instance, table := manyTable(smoothTables - 1)
+	if err := r.home.Split(context.Background(), instance, table, "last"); err != nil {
+		t.Fatal(err)
+	}
+	b.until("document.querySelectorAll('.wide tbody tr').length === 802")
+	const before = "document.querySelectorAll('.wide tbody tr')[800]"
+	b.js(before + ".scrollIntoView()")
+	b.until(before + ".children[2].textContent === 'last'")
+	b.fill("at", "last")
+	b.click("Merge there")
+	b.until("document.querySelectorAll('.wide tbody tr').length === 801")
+	b.until(before + ".children[2].textContent === '(end)'")
+	for _, wrong := range b.faults() {
+		t.Error(wrong)
+	}
+}
+
 // BenchmarkLivePages measures how long the main thread of a browser works for each live page: as a share of the time, and
 // the longest task (0: none took 50 ms). The pages have the figures of as many moments as they keep. The server shares the
 // machine.
