@@ -135,10 +135,10 @@ func (r *rig) busy(t testing.TB) {
 		programs.Wait()
 	})
 	programs.Go(func() { r.feed.Watch(ctx, r.home.LoadedKeys) })
-	const large = 20
+	const large = 5
 	for i := range large {
 		if _, err := r.home.Change(ctx, "demo", &instances.Change{Table: "orders", Kind: "put", Key: []string{"hot", fmt.Sprint(-1 - i)}, Set: []instances.Cell{
-			{Name: "note", Value: instances.Value{Value: row.String(strings.Repeat("x", 32<<10))}},
+			{Name: "note", Value: instances.Value{Value: row.String(strings.Repeat("x", 128<<10))}},
 		}}); err != nil {
 			t.Fatal(err)
 		}
