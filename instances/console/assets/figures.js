@@ -1,6 +1,6 @@
 // The figures of the stores over the last minutes: one loop reads them, pages draw them.
 import uPlot from './uplot/uPlot.js';
-import { ask, clock, h, live } from './lib.js';
+import { ask, bytes, clock, h, live } from './lib.js';
 
 const step = 2000, kept = 150; // milliseconds, pictures
 const every = 64; // the engine times one operation in so many
@@ -8,7 +8,7 @@ const every = 64; // the engine times one operation in so many
 // operations is about how many operations a latency of the engine stands for.
 export const operations = latency => every * Object.values(latency.buckets).reduce((a, b) => a + b, 0);
 
-const pictures = []; // {at: seconds, figures: by store}, the newest last
+const pictures = []; // {at: seconds, figures: by store, tables: by name}, the newest last
 const listeners = new Set();
 
 // start reads the figures until signal ends it.
@@ -16,7 +16,8 @@ export function start(signal) {
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => { for (const f of listeners) f(); });
   live(signal, step, async () => {
     const figures = await ask('GET figures');
-    pictures.push({ at: Date.now() / 1000, figures });
+    const tables = new Map(Object.values(figures).flatMap(store => (store.Tables ?? []).map(t => [t.Name, t])));
+    pictures.push({ at: Date.now() / 1000, figures, tables });
     if (pictures.length > kept) pictures.shift();
     for (const f of listeners) f();
   });
@@ -31,24 +32,24 @@ export function follow(signal, f) {
 
 export const latest = () => pictures.at(-1);
 export const storeOf = (picture, name) => Object.values(picture?.figures ?? {}).find(store => store.Tables?.some(t => t.Name === name));
-export const tableOf = (picture, name) => storeOf(picture, name)?.Tables.find(t => t.Name === name);
+export const tableOf = (picture, name) => picture?.tables.get(name);
 
 // amplification is how often a store wrote a byte to table files, since it was opened.
 export const amplification = store => store?.FlushedBytes ? ((store.FlushedBytes + store.CompactedOut) / store.FlushedBytes).toFixed(2) : '-';
 
 // rates are how fast a figure rose, by picture: null where it is unknown.
-export const rates = of => between((now, before, seconds) => {
+export const rates = (of, list) => between((now, before, seconds) => {
   const a = of(before), b = of(now);
   return a == null || b == null || b < a ? null : (b - a) / seconds;
-});
+}, list);
 
 // rise is how fast a figure rose over the last few pictures, 0 if that is unknown; rowBytes is the size of a row that is
 // read or written, of the figures of a table.
-export const rise = of => rates(of).slice(-5).filter(r => r != null).reduce((sum, r, _, all) => sum + r / all.length, 0);
+export const rise = of => rates(of, pictures.slice(-6)).filter(r => r != null).reduce((sum, r, _, all) => sum + r / all.length, 0);
 export const rowBytes = of => (of('RowRate')(latest()) ?? 0) < 0.05 ? 0 : of('ByteRate')(latest()) / of('RowRate')(latest());
 
 // between calls f with each picture, the one before and the seconds between.
-const between = f => pictures.slice(1).map((p, i) => f(p, pictures[i], p.at - pictures[i].at));
+const between = (f, list = pictures) => list.slice(1).map((p, i) => f(p, list[i], p.at - list[i].at));
 
 export const times = () => pictures.slice(1).map(p => p.at);
 
@@ -82,6 +83,8 @@ function resolved(name) {
 
 const shortClock = seconds => new Date(1000 * seconds).toLocaleTimeString([], { hour: 'numeric', minute: '2-digit' });
 
+const binary = Array.from({ length: 50 }, (_, i) => 2 ** i); // steps of an axis of bytes
+
 // chart is a figure with lines, which are [name, values()]. draw draws it anew.
 export function chart(title, lines, format) {
   const figure = h('figure', {}, h('figcaption', {}, title));
@@ -107,9 +110,9 @@ export function chart(title, lines, format) {
     }
     drawnIn = resolved('--accent');
     plot = new uPlot({
-      width, height: 170, padding: [8, 22, 0, 0],
+      width, height: 170, padding: [12, 22, 0, 0],
       scales: { x: { range: u => [u.data[0].at(-1) - step / 1000 * kept, u.data[0].at(-1)] }, y: { range: (u, min, max) => [0, Math.max(max || 0, 1) * 1.1] } },
-      axes: [{ ...axis, size: 28, incrs: [60], values: (u, splits) => splits.map(at => shortClock(at)) }, { ...axis, size: 62, values: (u, splits) => splits.map(format) }],
+      axes: [{ ...axis, size: 28, incrs: [60], values: (u, splits) => splits.map(at => shortClock(at)) }, { ...axis, size: 62, values: (u, splits) => splits.map(format), ...(format === bytes && { incrs: binary }) }],
       series: [{ label: 'at', value: shown(at => clock(1000 * at)) }, ...lines.map(([label], i) => ({ label, stroke: () => resolved(colors[i]), width: 2, points: { show: false }, value: shown(format) }))],
     }, data, figure);
   };

@@ -21,20 +21,47 @@ function build(element, attributes, children) {
   return element;
 }
 
-// set changes what is in an element, where it differs: focus, selection and scrolling stay.
+// set changes what is in an element, where it differs: focus, selection and scrolling stay. A row of a long table that is
+// out of sight changes when it comes into sight.
 export function set(element, ...children) {
   mergeChildren(element, h('div', {}, ...children));
 }
 
+const cellsOf = new WeakMap(); // by row of a long table: what makes its cells
+const seen = new WeakSet(); // rows in sight
+const sight = new IntersectionObserver(changes => {
+  for (const { target, isIntersecting } of changes) {
+    isIntersecting ? seen.add(target) : seen.delete(target);
+    if (isIntersecting && cellsOf.has(target)) fill(target);
+  }
+});
+
+const fill = row => set(row, ...cellsOf.get(row)());
+
+// whole fills the rows in a new part of the page.
+function whole(part) {
+  for (const row of [part, ...part.querySelectorAll?.('tr') ?? []]) {
+    if (!cellsOf.has(row)) continue;
+    fill(row);
+    sight.observe(row);
+  }
+  return part;
+}
+
 function mergeChildren(old, next) {
   const wanted = [...next.childNodes];
-  wanted.forEach((node, i) => { old.childNodes[i] ? merge(old.childNodes[i], node) : old.append(node); });
+  wanted.forEach((node, i) => { old.childNodes[i] ? merge(old.childNodes[i], node) : old.append(whole(node)); });
   while (old.childNodes.length > wanted.length) old.lastChild.remove();
 }
 
 function merge(old, next) {
-  if (old.nodeName !== next.nodeName) {
-    old.replaceWith(next);
+  if (old.nodeName !== next.nodeName || cellsOf.has(old) !== cellsOf.has(next)) {
+    old.replaceWith(whole(next));
+    return;
+  }
+  if (cellsOf.has(old) && cellsOf.has(next)) {
+    cellsOf.set(old, cellsOf.get(next));
+    if (seen.has(old)) fill(old);
     return;
   }
   if (old.nodeType === Node.TEXT_NODE) {
@@ -171,13 +198,22 @@ export const link = (page, instance, table, tab) => `#/${page}/${encodeURICompon
 // tiles are figures with a name each.
 export const tiles = pairs => h('dl', { class: 'tiles' }, pairs.map(([name, value]) => h('div', {}, h('dt', {}, name), h('dd', {}, value))));
 
-// table makes a table; a column is [title, cell of an item, whether it is a number].
+const long = 50; // rows
+
+// table makes a table, to be shown by set; a column is [title, cell of an item, whether it is a number].
 export function table(caption, columns, items, empty) {
   if (items.length === 0) return h('p', { class: 'soft' }, empty);
+  const line = item => {
+    const cells = () => columns.map(([, cell, n]) => h('td', { class: n && 'n' }, cell(item)));
+    if (items.length <= long) return h('tr', {}, cells());
+    const row = h('tr');
+    cellsOf.set(row, cells);
+    return row;
+  };
   return h('div', { class: 'wide tall', tabindex: 0, role: 'region', 'aria-label': caption },
     h('table', {},
       h('thead', {}, h('tr', {}, columns.map(([title, , n]) => h('th', { scope: 'col', class: n && 'n' }, title)))),
-      h('tbody', {}, items.map(item => h('tr', {}, columns.map(([, cell, n]) => h('td', { class: n && 'n' }, cell(item))))))));
+      h('tbody', {}, items.map(line))));
 }
 
 // field is a labelled input.

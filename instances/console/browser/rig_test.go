@@ -44,7 +44,7 @@ type rig struct {
 
 // serve starts a server with a table "orders", whose key "hot" is busy, and a table "odd", whose key and value are
 // hostile.
-func serve(t *testing.T) *rig {
+func serve(t testing.TB) *rig {
 	t.Helper()
 	ctx, dir := context.Background(), t.TempDir()
 	r := &rig{feed: console.NewFeed()}
@@ -106,7 +106,7 @@ func serve(t *testing.T) *rig {
 }
 
 // follow reads the stream of "orders", as a program with an access key would.
-func (r *rig) follow(t *testing.T, key string) {
+func (r *rig) follow(t testing.TB, key string) {
 	t.Helper()
 	ctx := context.Background()
 	engine, instance, _ := r.home.Service("demo")
@@ -125,8 +125,9 @@ func (r *rig) follow(t *testing.T, key string) {
 	}
 }
 
-// busy reads and writes, as some programs would, until the test ends: half of it is the key "hot".
-func (r *rig) busy(t *testing.T) {
+// busy reads and writes, as some programs would, until the test ends: half of it is the key "hot", of which large rows are
+// read.
+func (r *rig) busy(t testing.TB) {
 	ctx, stop := context.WithCancel(context.Background())
 	var programs sync.WaitGroup
 	t.Cleanup(func() {
@@ -134,6 +135,14 @@ func (r *rig) busy(t *testing.T) {
 		programs.Wait()
 	})
 	programs.Go(func() { r.feed.Watch(ctx, r.home.LoadedKeys) })
+	const large = 5
+	for i := range large {
+		if _, err := r.home.Change(ctx, "demo", &instances.Change{Table: "orders", Kind: "put", Key: []string{"hot", fmt.Sprint(-1 - i)}, Set: []instances.Cell{
+			{Name: "note", Value: instances.Value{Value: row.String(strings.Repeat("x", 128<<10))}},
+		}}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for program := range 4 {
 		programs.Go(func() {
 			for i := program; ctx.Err() == nil; i += 4 {
@@ -146,6 +155,9 @@ func (r *rig) busy(t *testing.T) {
 						{Name: "state", Value: instances.Value{Value: row.String("new")}}, {Name: "note", Value: instances.Value{Value: row.String(strings.Repeat("x", i%900))}},
 					}}) // it fails when the test ends
 				}
+				if i%2 == 1 {
+					key[1] = fmt.Sprint(-1 - i%large)
+				}
 				_, _ = r.home.Rows(ctx, "demo", &instances.Query{Table: "orders", Prefix: key})
 			}
 		})
@@ -154,7 +166,7 @@ func (r *rig) busy(t *testing.T) {
 
 // browser is one tab of a browser, with all that went wrong in it.
 type browser struct {
-	t      *testing.T
+	t      testing.TB
 	ctx    context.Context
 	origin string // requests to others are mistakes; "" allows all
 
@@ -166,7 +178,7 @@ type browser struct {
 }
 
 // open starts a browser.
-func open(t *testing.T, origin string) *browser {
+func open(t testing.TB, origin string) *browser {
 	t.Helper()
 	name := os.Getenv("CHROMIUM")
 	if name == "" {
@@ -234,7 +246,7 @@ func call[P, R any](b *browser, command cdp.Command[P, R], params P) {
 }
 
 // enter opens the console by a link of the owner.
-func enter(t *testing.T, r *rig) *browser {
+func enter(t testing.TB, r *rig) *browser {
 	t.Helper()
 	link, err := r.owner.Console(context.Background())
 	if err != nil {

@@ -1,0 +1,194 @@
+package browser
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/performance"
+	"github.com/chromedp/chromedp"
+
+	"github.com/flagstone-db/flagstone/instances"
+	"github.com/flagstone-db/flagstone/ots"
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// A server with much to show has smoothTables tables, and smoothPartitions partitions, of which the last table has all but
+// one for each other. It gets smoothRate requests a second.
+const (
+	smoothTables, smoothPartitions, smoothRate = 200, 1000, 5000
+	wideTable                                  = "many3/t199"
+)
+
+// livePages are the pages that change by themselves, with a text that each has once it is complete.
+var livePages = []struct{ name, at, text string }{
+	{"overview", "#/", "write amplification"},
+	{"tables", "#/tables", wideTable},
+	{"activity", "#/activity", "flush"},
+	{"load", "#/table/" + wideTable, "Split there"},
+	{"heat", "#/table/" + wideTable + "/heat", "customer"},
+	{"files", "#/table/" + wideTable + "/files", "runs that a get may look into"},
+	{"stream", "#/table/demo/orders/stream", "BaseData_0000"},
+}
+
+// crowd makes the tables and partitions, beside those of serve.
+func (r *rig) crowd(t testing.TB) {
+	t.Helper()
+	ctx := context.Background()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range smoothTables {
+		instance, table := manyTable(i)
+		if i < 4 {
+			must(r.home.Create(ctx, instance, ots.HighPerformance))
+		}
+		must(r.home.CreateTable(ctx, instance, &instances.NewTable{Name: table, Key: []instances.KeyColumn{{Name: "pk", Type: "string"}}}))
+	}
+	for i := range 2 * smoothTables {
+		must(r.request(ctx, i, true))
+	}
+	instance, table := manyTable(smoothTables - 1)
+	for p := 1; p <= smoothPartitions-smoothTables; p++ {
+		must(r.home.Split(ctx, instance, table, fmt.Sprintf("customer-%03d", p)))
+	}
+	must(r.home.FlushTable(ctx, instance, table))
+	r.feed.Record(r.home.LoadedKeys())
+}
+
+// manyTable is the instance and the name of a table; an instance has at most 64.
+func manyTable(i int) (instance, table string) {
+	return fmt.Sprintf("many%d", i%4), fmt.Sprintf("t%03d", i)
+}
+
+// request is a get or a put: of each two, one is of the last table, and the others of all tables in turns.
+func (r *rig) request(ctx context.Context, i int, put bool) error {
+	n := i / 2 % smoothTables
+	if i%2 == 1 {
+		n = smoothTables - 1
+	}
+	instance, table := manyTable(n)
+	key := []string{fmt.Sprintf("customer-%03d", i*7919%1000)}
+	if !put {
+		_, err := r.home.Rows(ctx, instance, &instances.Query{Table: table, Prefix: key})
+		return err
+	}
+	_, err := r.home.Change(ctx, instance, &instances.Change{Table: table, Kind: "put", Key: key, Set: []instances.Cell{
+		{Name: "n", Value: instances.Value{Value: row.Integer(int64(i))}},
+	}})
+	return err
+}
+
+// TestLongTablesChangeWhereTheyAreSeen has more rows than a page can show: a refresh makes fewer elements than these have
+// cells, and the rest changes when it is scrolled to.
+func TestLongTablesChangeWhereTheyAreSeen(t *testing.T) {
+	r := serve(t)
+	r.crowd(t)
+	b := enter(t, r)
+	b.js(`const make = document.createElement.bind(document); window.made = 0;
+		document.createElement = name => { window.made++; return make(name) }`)
+	const cells = "document.querySelectorAll('.wide tbody td').length"
+	for page, rows := range map[string]int{"#/tables": smoothTables + 2, "#/table/" + wideTable: smoothPartitions - smoothTables + 1} {
+		b.visit(page)
+		b.until(fmt.Sprintf("document.querySelectorAll('.wide tbody tr').length === %d && [...document.querySelectorAll('.wide tbody tr')].every(e => e.textContent)", rows))
+		b.js("window.made = 0")
+		b.until("window.made > 500") // another refresh
+		if made, all := eval[int](b, "window.made"), eval[int](b, cells); made >= all {
+			t.Errorf("%s: %d elements were made, for %d cells", page, made, all)
+		}
+	}
+	b.visit("#/table/" + wideTable)
+	b.until("document.querySelectorAll('.wide tbody tr').length === 801")
+	instance, table := manyTable(smoothTables - 1)
+	if err := r.home.Split(context.Background(), instance, table, "last"); err != nil {
+		t.Fatal(err)
+	}
+	b.until("document.querySelectorAll('.wide tbody tr').length === 802")
+	b.js("window.fetch = () => new Promise(() => {})") // no refresh any more
+	const before = "document.querySelectorAll('.wide tbody tr')[800]"
+	b.js(before + ".scrollIntoView()")
+	b.until(before + ".children[2].textContent === 'last'")
+	for _, wrong := range b.faults() {
+		t.Error(wrong)
+	}
+}
+
+// BenchmarkLivePages measures how long the main thread of a browser works for each live page: as a share of the time, and
+// the longest task (0: none took 50 ms). The pages have the figures of as many moments as they keep. The server shares the
+// machine.
+//
+//	go test -run '^$' -bench LivePages -benchtime 1x .
+func BenchmarkLivePages(b *testing.B) {
+	const window = 10 * time.Second
+	r := serve(b)
+	r.crowd(b)
+	tab := enter(b, r)
+	call(tab, performance.Enable, performance.EnableParams{TimeDomain: performance.EnableTimeDomainThreadTicks})
+	tab.js(`const real = setTimeout, get = fetch;
+		window.answers = 0;
+		window.fetch = (...args) => { if (String(args[0]).startsWith('api/figures')) window.answers++; return get(...args) };
+		window.hurry = 20;
+		window.setTimeout = (f, ms) => real(f, ms > 2000 ? ms : ms / window.hurry);
+		window.longest = 0;
+		new PerformanceObserver(list => { for (const e of list.getEntries()) window.longest = Math.max(window.longest, e.duration) }).observe({type: 'longtask'});`)
+	ctx, stop := context.WithCancel(context.Background())
+	var programs sync.WaitGroup
+	b.Cleanup(func() {
+		stop()
+		programs.Wait()
+	})
+	programs.Go(func() { r.feed.Watch(ctx, r.home.LoadedKeys) })
+	const clients = 16
+	for client, start := 0, time.Now(); client < clients; client++ {
+		programs.Go(func() {
+			for i := client; ctx.Err() == nil; i += clients {
+				time.Sleep(time.Until(start.Add(time.Duration(i) * time.Second / smoothRate)))
+				_ = r.request(ctx, i, i%5 == 0) // it fails when the benchmark ends
+			}
+		})
+	}
+	tab.visit("#/table/demo/orders/options")      // which draws none of them
+	for eval[int](tab, "window.answers") <= 150 { // with waits that are shortened
+		tab.run(chromedp.Sleep(time.Second))
+	}
+	tab.js("window.hurry = 1")
+	for _, p := range livePages {
+		b.Run(p.name, func(b *testing.B) {
+			tab.t = b
+			tab.visit(p.at)
+			tab.see(p.text)
+			for range b.N {
+				tab.js("window.longest = 0")
+				began, start := tab.worked(), time.Now()
+				tab.run(chromedp.Sleep(window))
+				b.ReportMetric(100*(tab.worked()-began)/time.Since(start).Seconds(), "%busy")
+				b.ReportMetric(eval[float64](tab, "window.longest"), "longest-ms")
+				b.ReportMetric(eval[float64](tab, "document.getElementsByTagName('*').length"), "elements")
+			}
+		})
+	}
+	tab.t = b
+}
+
+// worked is how many seconds the main thread of the tab has worked.
+func (b *browser) worked() float64 {
+	b.t.Helper()
+	got, err := chromedp.Call(b.ctx, performance.GetMetrics, cdp.Empty{})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for _, m := range got.Metrics {
+		if m.Name == "TaskDuration" {
+			return m.Value
+		}
+	}
+	b.t.Fatal("the browser does not say how long it worked: " + strconv.Itoa(len(got.Metrics)))
+	return 0
+}
