@@ -72,6 +72,7 @@ type TableMetrics struct {
 	Partitions int
 	Files      []int   // by level; a file that partitions share after a split counts in each
 	Bytes      []int64 // by level
+	Size       int64   // about what the table takes, in memory and on disk: Table.ApproximateSize
 	Rows       uint64  // of all files; a row in two files counts twice
 	Cells      uint64  // the same
 	// ValueFiles hold large values, ValueBytes in total; no table file refers to ValueGarbage of
@@ -180,6 +181,7 @@ func (s *Store) tableMetrics(state *manifest.State, t *manifest.Table, values va
 	}
 	table, policy := s.tables.current.Load().byID[t.ID], s.views.Policy(t.ID)
 	if table != nil {
+		m.Size = table.ApproximateSize()
 		took := table.latencies
 		m.Gets.of, m.Scans.of, m.Updates.of, m.Commits.of = took.gets.Snapshot(), took.scans.Snapshot(), took.updates.Snapshot(), took.commits.Snapshot()
 	}

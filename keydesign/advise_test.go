@@ -53,6 +53,9 @@ func TestAHeavyPartitionKeyIsFoundAndDivided(t *testing.T) {
 		splice.Go != `keydesign.NewSplice(',', keydesign.Unsigned("Till", 6), keydesign.Unsigned("Order", 10))` {
 		t.Errorf("splice %+v", splice)
 	}
+	if !strings.Contains(splice.Cost, "the width of an Unsigned number cannot change") {
+		t.Errorf("the splice costs %s", splice.Cost)
+	}
 	// 0.3 of the table over 32 prefixes.
 	if salt.Largest > 0.02 || !strings.Contains(salt.What, "32 prefixes") || !strings.Contains(salt.Cost, "32 ranges") {
 		t.Errorf("salt %+v", salt)

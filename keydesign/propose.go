@@ -58,10 +58,14 @@ func (r *Report) proposeSplice(st *Statistics) {
 		if !ok {
 			return
 		}
+		cost := fmt.Sprintf("ranges over %s stay one range; atomic batches and transactions reach only rows that agree in all of it", names[0])
+		if strings.Contains(code, "keydesign.Unsigned") {
+			cost += "; the width of an Unsigned number cannot change once there are rows, and longer numbers are refused"
+		}
 		p := Proposal{
 			What: "splice " + strings.Join(names, ", ") + " into one partition key",
 			Go:   code,
-			Cost: fmt.Sprintf("ranges over %s stay one range; atomic batches and transactions reach only rows that agree in all of it", names[0]),
+			Cost: cost,
 		}
 		p.Largest, p.Even, p.Load, p.LoadRows = spread.largest(), spread.Even, load, rows
 		if r.Newest != nil {

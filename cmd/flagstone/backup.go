@@ -481,16 +481,21 @@ func (r *restoreCommand) Run(ctx context.Context, c *output) error {
 	if r.Table != "" || r.Into != "" {
 		return misuse("--table and --into go with --as, and not with --to")
 	}
+	var what string
+	var err error
 	if r.At != "" {
-		name, err := r.restoreAt(ctx, r.At, r.To, r.progress(c, "restored"))
-		if err == nil {
-			fmt.Fprintf(c.out, "restored %s, from backup %s, to %s\n", r.At, name, r.To)
-		}
-		return err
+		what, err = r.restoreAt(ctx, r.At, r.To, r.progress(c, "restored"))
+		what = r.At + ", from backup " + what + ","
+	} else {
+		what, err = r.restore(ctx, r.To, r.progress(c, "restored"))
 	}
-	name, err := r.restore(ctx, r.To, r.progress(c, "restored"))
-	if err == nil {
-		fmt.Fprintf(c.out, "restored %s to %s\n", name, r.To)
+	switch partial := r.To + ".partial"; {
+	case err == nil:
+		_, err = fmt.Fprintf(c.out, "restored %s to %s\n", what, r.To)
+	case ended(err) && exists(partial):
+		err = leaving(err, "%s is left, and can be deleted", partial)
+	case ended(err):
+		err = leaving(err, "nothing of the restore is left")
 	}
 	return err
 }
@@ -515,10 +520,14 @@ func (r *restoreCommand) table(ctx context.Context, c *output, home admin.Admin)
 	within := rand.Text()
 	dir := filepath.Join(r.Dir, instances.ArrivalsDir, within)
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	if err := archive.RestoreTable(ctx, name, vfs.OS(), dir, r.Instance+"/"+table, r.progress(c, "read")); err != nil {
+	if err := archive.RestoreTable(ctx, name, vfs.OS(), dir, r.Instance+"/"+table, r.progress(c, "read")); ended(err) {
+		return leaving(err, "the store has no new table")
+	} else if err != nil {
 		return err
 	}
-	if err := home.TakeTable(ctx, within, into, r.As); err != nil {
+	if err := home.TakeTable(ctx, within, into, r.As); ended(err) {
+		return leaving(err, "it is not known whether the store has the new table")
+	} else if err != nil {
 		return err
 	}
 	fmt.Fprintf(c.out, "restored table %s of %s as %s of instance %s\n", table, name, r.As, into)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math/rand/v2"
 	"os"
@@ -121,6 +122,18 @@ func TestStoresShareARepository(t *testing.T) {
 	for _, args := range [][]string{{"restore", repo, "--to", filepath.Join(at, "any")}, {"backup", "rehearse", repo}} {
 		if status, out, errOut := command(t, args...); status != 1 || !strings.Contains(errOut, names[1]) || exists(filepath.Join(at, "any")) {
 			t.Errorf("%q: status %d, %q, %q", args, status, out, errOut)
+		}
+	}
+	for _, want := range []string{"interrupted; nothing of the restore is left", "interrupted; there.partial is left, and can be deleted"} {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		var errOut bytes.Buffer
+		status := run(ctx, []string{"restore", repo, "--store", list[0][1], "--to", filepath.Join(at, "there")}, &output{out: io.Discard, err: &errOut})
+		if got := strings.ReplaceAll(errOut.String(), at+string(filepath.Separator), ""); status != 1 || got != "flagstone: "+want+"\n" {
+			t.Errorf("status %d, %q, want %q", status, got, want)
+		}
+		if err := os.MkdirAll(filepath.Join(at, "there.partial"), 0o700); err != nil { // as if it could not be removed
+			t.Fatal(err)
 		}
 	}
 	if out := succeed(t, "restore", repo, "--store", list[0][1], "--to", filepath.Join(at, "restored")); !strings.Contains(out, names[1]) {
@@ -334,7 +347,7 @@ func TestABackupThatIsKilledIsContinued(t *testing.T) {
 	at := t.TempDir()
 	dir, repo := filepath.Join(at, "store"), filepath.Join(at, "backups")
 	start := func() *exec.Cmd {
-		server, said := process(t, "serve", "--addr", "127.0.0.1:0", "--dir", dir, "--table-file-size", "16KiB")
+		server, said := process(t, "serve", "--addr", "127.0.0.1:0", "--dir", dir, "--table-file-size", "64KiB")
 		if line, err := said.ReadString('\n'); err != nil || !strings.Contains(line, "serving") {
 			t.Fatalf("the server says %q, %v", line, err)
 		}
@@ -344,7 +357,7 @@ func TestABackupThatIsKilledIsContinued(t *testing.T) {
 	succeed(t, "table", "create", "t", "--key", "k:integer", "--dir", dir)
 	for i := range rows {
 		var text strings.Builder
-		for text.Len() < 4000 {
+		for text.Len() < 16000 {
 			fmt.Fprintf(&text, "%016x", random.Uint64())
 		}
 		succeed(t, "put", "t", strconv.Itoa(i), "-s", "c="+text.String(), "--dir", dir)
@@ -352,7 +365,7 @@ func TestABackupThatIsKilledIsContinued(t *testing.T) {
 	succeed(t, "table", "flush", "t", "--dir", dir)
 	for kill := range kills {
 		// The rate is so low that it is not done before it is killed.
-		backing, _ := process(t, "backup", "create", repo, "--dir", dir, "--rate", strconv.Itoa(64<<10))
+		backing, _ := process(t, "backup", "create", repo, "--dir", dir, "--rate", strconv.Itoa(256<<10))
 		ended := make(chan error, 1)
 		go func() { ended <- backing.Wait() }()
 		for n := 0; n <= kill+5; { // the first are of the checkpoint, and not used again

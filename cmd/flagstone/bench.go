@@ -103,7 +103,7 @@ func (b *benchCommand) Run(ctx context.Context, c *output) (err error) {
 	if err != nil {
 		return err
 	}
-	table, err := b.table(ctx)
+	table, err := b.table(ctx, c)
 	if err != nil {
 		return err
 	}

@@ -36,6 +36,14 @@ func TestBenchMeasuresAStoreAndAnEndpoint(t *testing.T) {
 			}
 		}
 	}
+	done(t, "table", "create", "bench_abcdefghij27", "--key", "k:string", "--dir", dir) // as a bench that was killed leaves it
+	done(t, "table", "create", "bench_of_mine", "--key", "k:string", "--dir", dir)
+	_, _, errOut := command(t, "bench", "get", "--rows", "10", "--duration", "100ms", "--endpoint", url, "--dir", dir)
+	if !strings.Contains(errOut, "'flagstone table drop bench_abcdefghij27 --yes'") || strings.Contains(errOut, "mine") {
+		t.Errorf("of tables that are left it says %s", errOut)
+	}
+	done(t, "table", "drop", "bench_abcdefghij27", "--yes", "--dir", dir)
+	done(t, "table", "drop", "bench_of_mine", "--yes", "--dir", dir)
 	if left, err := os.ReadDir(scratch); err != nil || len(left) > 0 {
 		t.Errorf("left in the directory: %v, %v", left, err)
 	}

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -30,13 +31,13 @@ type benchTable interface {
 }
 
 // table makes the table that is to be measured.
-func (b *benchCommand) table(ctx context.Context) (benchTable, error) {
+func (b *benchCommand) table(ctx context.Context, c *output) (benchTable, error) {
 	names := make([]string, b.Columns)
 	for i := range names {
 		names[i] = "field" + strconv.Itoa(i)
 	}
 	if b.Endpoint != "" {
-		return b.remote(names)
+		return b.remote(c, names)
 	}
 	return b.embedded(ctx, names)
 }
@@ -129,15 +130,25 @@ type remoteTable struct {
 	names  []string
 }
 
+// benchName matches the names of tables that bench makes at endpoints.
+var benchName = regexp.MustCompile(`^bench_[a-z2-7]{12}$`)
+
 const (
 	benchKey      = "key"           // its primary key
 	benchPatience = 5 * time.Second // the default of the SDK
 )
 
-func (b *benchCommand) remote(names []string) (benchTable, error) {
+func (b *benchCommand) remote(c *output, names []string) (benchTable, error) {
 	client, err := endpointClient(b.Endpoint, b.Instance, usualKeys(b.Dir), b.Workers, benchPatience)
 	if err != nil {
 		return nil, err
+	}
+	if tables, err := client.ListTable(); err == nil { // or else the next request says what is wrong
+		for _, name := range tables.TableNames {
+			if benchName.MatchString(name) {
+				fmt.Fprintf(c.err, "flagstone: table %s is of another bench; if that was killed, 'flagstone table drop %s --yes' removes it\n", name, name)
+			}
+		}
 	}
 	t := &remoteTable{
 		client: client, name: "bench_" + strings.ToLower(rand.Text()[:12]), names: names,

@@ -14,6 +14,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -75,6 +76,9 @@ func (p *copyCommand) places(ctx context.Context, c *output) (from, to ofFiles, 
 	}
 	if err == nil {
 		err = to.locate(ctx, c)
+	}
+	if err == nil && p.ToDir != "" && to.Endpoint == "" && !exists(filepath.Join(to.Dir, "CURRENT")) {
+		err = fmt.Errorf("no store in %s; name one with --to-dir, or make one, with the instance demo and another, by 'flagstone instance create ANOTHER --dir %s'", to.Dir, to.Dir)
 	}
 	if err != nil {
 		return from, to, err

@@ -93,6 +93,8 @@ func TestACopyGoesOn(t *testing.T) {
 	}
 	refused(t, "to itself", "copy", "x", "--dir", first)
 	refused(t, "--state: open ", "copy", "x", "--dir", first, "--to-dir", second, "--state", filepath.Join(second, "nodir", "st"))
+	empty := filepath.Join(t.TempDir(), "empty")
+	refused(t, "no store in "+empty+"; name one with --to-dir, or make one, with the instance demo and another, by 'flagstone instance create ANOTHER --dir "+empty+"'", "copy", "x", "--dir", first, "--to-dir", empty)
 	refused(t, "--workers is 0", "copy", "x", "--dir", first, "--to-dir", second, "--workers", "0")
 }
 

@@ -31,7 +31,7 @@ func (a *at) openFolder(ctx context.Context, readOnly bool) (*instances.Home, er
 	case !errors.Is(err, admin.ErrNoServer):
 		return nil, err
 	case !exists(filepath.Join(a.Dir, "CURRENT")):
-		return nil, fmt.Errorf("no store in %s; name it with --dir, or make one with 'flagstone serve'", a.Dir)
+		return nil, fmt.Errorf("no store in %s; name it with --dir, or make one with 'flagstone serve' or 'flagstone instance create'", a.Dir)
 	}
 	// An import syncs the log when it remembers how far it is, and at the end.
 	options := flagstone.Options{CacheSize: 16 << 20, ReadOnly: readOnly, Sync: flagstone.SyncNone}

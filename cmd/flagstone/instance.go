@@ -63,7 +63,7 @@ func (a *at) open(ctx context.Context, want intent) (admin.Admin, error) {
 		return nil, err
 	}
 	if want != toMake && !exists(filepath.Join(a.Dir, "CURRENT")) {
-		return nil, fmt.Errorf("no store in %s; name it with --dir, or make one with 'flagstone serve'", a.Dir)
+		return nil, fmt.Errorf("no store in %s; name it with --dir, or make one with 'flagstone serve' or 'flagstone instance create'", a.Dir)
 	}
 	home, err := instances.OpenContext(ctx, a.Dir, instances.Options{Store: flagstone.Options{CacheSize: 1 << 20, ReadOnly: want == toRead}})
 	if errors.Is(err, flagstone.ErrLocked) {

@@ -180,7 +180,7 @@ func momentOr(millis int64) string {
 type streamTailCommand struct {
 	atEndpoint
 	Table  string         `arg:"" predictor:"table" help:"The table."`
-	Follow bool           `short:"f" help:"Wait for further changes, until the command is interrupted."`
+	Follow bool           `short:"f" help:"Wait for further changes, until the command is interrupted or what reads its output ends."`
 	JSON   bool           `name:"json" help:"Print a line of JSON for each change. docs/streams.md describes it."`
 	Since  *time.Duration `placeholder:"DURATION" help:"Leave out changes that are older, such as 10m. If not given, begin at the oldest one."`
 	State  string         `type:"path" placeholder:"FILE" help:"Keep the position in this file, and begin there if it exists. Changes behind the last position that was kept are printed again."`
@@ -235,9 +235,14 @@ func (s *streamTailCommand) Run(ctx context.Context, c *output) error {
 			return err
 		}
 	}
+	if f, ok := c.file(); ok && s.Follow {
+		read, release := withReader(ctx, f)
+		defer release()
+		ctx = read
+	}
 	err = consumer.Run(ctx, client, options)
 	if s.Follow && ctx.Err() != nil && err == context.Cause(ctx) {
-		return nil // interrupted, as is meant, and nothing else failed
+		return nil // interrupted, as is meant, or its reader is gone, and nothing else failed
 	}
 	return err
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -8,9 +9,11 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/mattn/go-shellwords"
 )
@@ -46,6 +49,31 @@ func followed(t *testing.T, args ...string) string {
 		t.Errorf("%v: status %d, %s", args, status, errOut.String())
 	}
 	return out.String()
+}
+
+// TestAFollowerEndsWithItsReader reads one line of a process that waits for more.
+func TestAFollowerEndsWithItsReader(t *testing.T) {
+	served(t)
+	done(t, "table", "create", "t", "--key", "k:integer", "--stream", "1")
+	done(t, "put", "t", "1")
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // for a process that hangs
+	defer cancel()
+	cmd := exec.CommandContext(ctx, os.Args[0], "stream", "tail", "t", "--follow")
+	cmd.Env = append(os.Environ(), serverEnv+"=1")
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || !strings.Contains(line, "put") {
+		t.Errorf("%q, %v", line, err)
+	}
+	out.Close()
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
 }
 
 // interruptedPipe is a pipe that breaks as the command is interrupted.

@@ -22,14 +22,14 @@ import (
 type topCommand struct {
 	at
 	Interval time.Duration `default:"2s" placeholder:"DURATION" help:"How often the figures are read. ${default} if not given."`
-	Count    int           `default:"0" placeholder:"N" help:"End after so many pictures; 0, the default, goes on until it is interrupted."`
+	Count    int           `default:"0" placeholder:"N" help:"End after so many pictures; 0, the default, goes on until q or Ctrl-C."`
 	Tables   int           `default:"20" placeholder:"N" help:"Show so many tables of each store at most, the busiest first. ${default} if not given."`
 	JSON     bool          `name:"json" help:"Print all figures since the server was started, as one JSON object per picture: those of flagstone.Metrics."`
 }
 
 // Help is the long help of the command.
 func (topCommand) Help() string {
-	return `Figures are of the last interval. Pressure is how much writers are held back, up to 100%. UNITS/S are capacity units, one for every 4 KiB of an operation, and BYTES/ROW is the size of a row that is read or written: averages in which an operation counts half after 20 seconds. REFUSED/S are requests that had no capacity units left. GETS/S and WRITES/S are of the engine, which times one operation in 64; ranges and batches count in UNITS/S alone. P50 and P99 are at most a quarter too high. DEBT is what compactions have yet to merge; FILES are those of level 0 and of all levels. A terminal of 80 columns shows what matters most, a wider one more columns, a pipe all of them. 'flagstone partition list TABLE' shows where the load of a table is, 'flagstone advise TABLE' what to do about its key; both take a table as it is named here.
+	return `Figures are of the last interval. Pressure is how much writers are held back, up to 100%. UNITS/S are capacity units, one for every 4 KiB of an operation, and BYTES/ROW is the size of a row that is read or written: averages in which an operation counts half after 20 seconds. REFUSED/S are requests that had no capacity units left. GETS/S and WRITES/S are of the engine, which times one operation in 64; ranges and batches count in UNITS/S alone. BYTES are in memory and on disk, as those of 'flagstone table list'. P50 and P99 are at most a quarter too high. DEBT is what compactions have yet to merge; FILES are those of level 0 and of all levels. A terminal of 80 columns shows what matters most, a wider one more columns, a pipe all of them. 'flagstone partition list TABLE' shows where the load of a table is, 'flagstone advise TABLE' what to do about its key; both take a table as it is named here.
 
   flagstone top
   flagstone top --interval 10s --count 6 --json > figures.jsonl`
@@ -46,12 +46,20 @@ func (t *topCommand) Run(ctx context.Context, c *output) error {
 	if t.Count < 0 || t.Tables < 0 {
 		return misuse("--count and --tables are numbers from 0 on")
 	}
+	if !t.JSON && c.terminal() {
+		typed, release := endedByKeys(ctx)
+		defer release()
+		ctx = typed
+	}
 	home, err := t.server(ctx)
 	if err != nil {
 		return err
 	}
 	defer home.Close()
 	before, err := home.Figures(ctx)
+	if ctx.Err() != nil {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -100,7 +108,11 @@ func (t *topCommand) print(c *output, before, now figures, seconds float64) erro
 	for _, kind := range slices.Sorted(maps.Keys(now)) {
 		writeStore(&text, string(kind), before[kind], now[kind], seconds, tables, width)
 	}
-	_, err := c.out.Write(text.Bytes())
+	picture := text.Bytes()
+	if width > 0 { // the terminal may be one that waits for keys
+		picture = bytes.ReplaceAll(picture, []byte("\n"), []byte("\r\n"))
+	}
+	_, err := c.out.Write(picture)
 	return err
 }
 
@@ -164,13 +176,7 @@ var topColumns = []topColumn{
 		return fmt.Sprintf("%.0f", float64(t.Refused)/seconds)
 	}},
 	{"BYTES/ROW", 6, func(t *flagstone.TableMetrics, _ float64) string { return meanText(t.ByteRate, t.RowRate) }},
-	{"BYTES", 7, func(t *flagstone.TableMetrics, _ float64) string {
-		size := t.ValueBytes
-		for _, bytes := range t.Bytes {
-			size += bytes
-		}
-		return bytesText(size)
-	}},
+	{"BYTES", 7, func(t *flagstone.TableMetrics, _ float64) string { return bytesText(t.Size) }},
 	{"DEBT", 8, func(t *flagstone.TableMetrics, _ float64) string { return bytesText(t.Debt) }},
 	{"PARTITIONS", 9, func(t *flagstone.TableMetrics, _ float64) string { return strconv.Itoa(t.Partitions) }},
 	{"FILES", 10, func(t *flagstone.TableMetrics, _ float64) string {

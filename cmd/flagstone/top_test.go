@@ -18,6 +18,7 @@ import (
 	"github.com/creack/pty"
 
 	"github.com/flagstone-db/flagstone"
+	"github.com/flagstone-db/flagstone/instances"
 	"github.com/flagstone-db/flagstone/ots"
 )
 
@@ -36,9 +37,16 @@ func TestTopShowsABusyTable(t *testing.T) {
 		strings.Count(out, "and 1 more tables") != 2 || strings.Contains(out, "\x1b") {
 		t.Errorf("status %d, %s, %s", status, out, errOut)
 	}
+	var busy instances.Table // its rows are in memory
+	if err := json.Unmarshal([]byte(done(t, "table", "describe", "busy", "--json", "--dir", dir)), &busy); err != nil || busy.Bytes == 0 {
+		t.Fatalf("%v, %+v", err, busy)
+	}
+	if size := "  " + bytesText(busy.Bytes) + "  "; !strings.Contains(out, size) {
+		t.Errorf("top does not show %q, the bytes of 'table describe':\n%s", size, out)
+	}
 	status, out, errOut = command(t, "top", "--dir", dir, "--interval", "100ms", "--count", "1", "--json")
 	var now figures
-	if err := json.Unmarshal([]byte(out), &now); status != 0 || err != nil || len(now[ots.HighPerformance].Tables) != 2 {
+	if err := json.Unmarshal([]byte(out), &now); status != 0 || err != nil || len(now[ots.HighPerformance].Tables) != 2 || now[ots.HighPerformance].Tables[0].Size != busy.Bytes {
 		t.Errorf("status %d, %v, %s, %s", status, err, out, errOut)
 	}
 	if status, _, errOut := command(t, "top", "--dir", t.TempDir()); status != 1 || !strings.Contains(errOut, "flagstone serve") {
@@ -77,6 +85,32 @@ func TestTopShowsWhatCameSinceThePictureBefore(t *testing.T) {
 	}
 	if got := strings.Join(rates, " "); got != "320 and 5 320 and 5 - and 0" {
 		t.Errorf("writes/s and refused/s are %q in\n%s", got, out.String())
+	}
+}
+
+// TestKeysEndTop types each of them at the terminal of a command that would go on.
+func TestKeysEndTop(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "store")
+	_, stop := serving(t, "--dir", dir, "--sync", "none")
+	defer stop()
+	for _, key := range []string{"q", "Q", "\x03"} {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // for a command that hangs
+		defer cancel()
+		cmd := exec.CommandContext(ctx, os.Args[0], "top", "--dir", dir, "--interval", "100ms")
+		cmd.Env = append(os.Environ(), serverEnv+"=1", "TERM=xterm")
+		file, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 24, Cols: 80})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
+		(&terminal{t: t, file: file}).types("", "pressure")
+		if _, err := file.WriteString("x" + key); err != nil {
+			t.Fatal(err)
+		}
+		out, _ := io.ReadAll(file) // it ends with an error, as the terminal goes with the command
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("after %q: %v, %s", key, err, out)
+		}
 	}
 }
 

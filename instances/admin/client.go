@@ -173,9 +173,12 @@ func (c *Client) Rows(ctx context.Context, instance string, q *instances.Query) 
 	return page, nil
 }
 
-// Change is instances.Home.Change.
+// Change is instances.Home.Change. The server may carry out a change whose caller did not wait for the answer.
 func (c *Client) Change(ctx context.Context, instance string, change *instances.Change) (key []instances.KeyValue, err error) {
 	err = c.call(ctx, "POST", "/change", url.Values{"instance": {instance}}, change, &key)
+	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
+		err = fmt.Errorf("%w: %w", flagstone.ErrOutcomeUnknown, err)
+	}
 	return key, err
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/flagstone-db/flagstone"
 	"github.com/flagstone-db/flagstone/instances"
 	"github.com/flagstone-db/flagstone/row"
 )
@@ -78,5 +79,18 @@ func TestCellsOfAChangeAreBounded(t *testing.T) {
 		if err := json.Unmarshal([]byte(c.text), &change); (err == nil) != c.ok || err != nil && strings.Contains(err.Error(), "%!") {
 			t.Errorf("%.40s: %v", c.text, err)
 		}
+	}
+}
+
+func TestAChangeThatIsInterruptedHasAnUnknownOutcome(t *testing.T) {
+	_, _, client := opened(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	change := &instances.Change{Table: "t", Kind: "put", Key: []string{"1"}}
+	if _, err := client.Change(ctx, "demo", change); !errors.Is(err, flagstone.ErrOutcomeUnknown) || !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	if _, err := client.Change(context.Background(), "demo", change); !errors.Is(err, instances.ErrNotFound) {
+		t.Errorf("of a table that is not there: %v", err)
 	}
 }
