@@ -168,7 +168,8 @@ func (a *Archive) Of(ctx context.Context, store string) (*Archive, error) {
 	return &Archive{a.repo, a.unsealer, ids[0]}, nil
 }
 
-// stores returns the ids of the stores of backups, by name. Those that cannot be read, or do not say it, are left out.
+// stores returns the ids of the stores of backups, by name; "" of those that do not say it. Those that cannot be read are
+// left out.
 func (a *Archive) stores(ctx context.Context, backups []string) (map[string]string, error) {
 	stores := map[string]string{}
 	for _, name := range backups {
@@ -179,27 +180,31 @@ func (a *Archive) stores(ctx context.Context, backups []string) (map[string]stri
 		if err != nil {
 			return nil, err
 		}
-		if id := d.info().Store; id != "" {
-			stores[name] = id
-		}
+		stores[name] = d.info().Store
 	}
 	return stores, nil
 }
 
-// distinct returns each store once.
+// distinct returns each store that is known once.
 func distinct(stores map[string]string) []string {
-	return slices.Compact(slices.Sorted(maps.Values(stores)))
+	ids := slices.Compact(slices.Sorted(maps.Values(stores)))
+	return slices.DeleteFunc(ids, func(id string) bool { return id == "" })
 }
 
-// ofOne returns an error if backups, oldest first, are of several stores. It matches ErrNoBackup.
+// ofOne returns an error if backups, oldest first, are of several stores, or if the newest that can be read does not say
+// of which, and others do. It matches ErrNoBackup.
 func (a *Archive) ofOne(ctx context.Context, backups []string) error {
 	if a.store != "" {
 		return nil
 	}
 	stores, err := a.stores(ctx, backups)
 	ids := distinct(stores)
-	if err != nil || len(ids) < 2 {
+	if err != nil || len(ids) == 0 {
 		return err
+	}
+	readable := slices.DeleteFunc(slices.Clone(backups), func(name string) bool { _, ok := stores[name]; return !ok })
+	if len(ids) == 1 && stores[readable[len(readable)-1]] == ids[0] {
+		return nil
 	}
 	for i, id := range ids {
 		for _, name := range slices.Backward(backups) {
@@ -209,7 +214,7 @@ func (a *Archive) ofOne(ctx context.Context, backups []string) error {
 			}
 		}
 	}
-	return fmt.Errorf("%w: the repository has those of several stores; name a backup, or one of these stores: %s", ErrNoBackup, strings.Join(ids, ", "))
+	return fmt.Errorf("%w: the repository has those of several stores, or of one that is not known; name a backup, or one of these stores: %s", ErrNoBackup, strings.Join(ids, ", "))
 }
 
 // listBackups returns the names of the backups, oldest first, and of descriptions that do not count. between, if not

@@ -353,6 +353,9 @@ func TestStoresShareARepository(t *testing.T) {
 	if name, err := one.Find(r.ctx, ""); err != nil || name != mine[2] {
 		t.Errorf("the newest of one store: %q, %v", name, err)
 	}
+	if _, err := one.Prune(r.ctx, PruneOptions{Keep: 1, Clock: r.clock}); err == nil {
+		t.Error("an archive of one store was pruned")
+	}
 	if report := r.prune(a, 2); !slices.Equal(report.Backups, []string{mine[0], its[0]}) {
 		t.Errorf("deleted are %q", report.Backups)
 	}
@@ -363,6 +366,40 @@ func TestStoresShareARepository(t *testing.T) {
 	r.prune(a, 1)
 	r.verify(a)
 	r.tidy(a)
+}
+
+// TestBackupsOfAnUnknownStore: those of older programs, which do not say it, may be of another store than newer ones.
+func TestBackupsOfAnUnknownStore(t *testing.T) {
+	r := newRig(t, 1, nil)
+	var all []string
+	for range 5 {
+		all = append(all, r.backUp())
+	}
+	a := r.archive()
+	forget := func(name string) {
+		d, err := a.description(r.ctx, name)
+		r.ok(err)
+		d.store = [16]byte{}
+		content, err := d.encode()
+		r.ok(err)
+		r.damage(backupsPrefix+name, content)
+	}
+	forget(all[0])
+	forget(all[1])
+	if name, err := a.Find(r.ctx, ""); err != nil || name != all[4] {
+		t.Errorf("older ones are of an unknown store: %q, %v", name, err)
+	}
+	if report := r.prune(a, 2); !slices.Equal(report.Backups, []string{all[2]}) {
+		t.Errorf("deleted are %q", report.Backups)
+	}
+	forget(all[4])
+	if name, err := a.Find(r.ctx, ""); !errors.Is(err, ErrNoBackup) {
+		t.Errorf("the newest is of an unknown store: %q, %v", name, err)
+	}
+	r.damage(backupsPrefix+all[4], []byte("nonsense"))
+	if name, err := a.Find(r.ctx, ""); err != nil || name != all[4] {
+		t.Errorf("the newest cannot be read: %q, %v", name, err)
+	}
 }
 
 // TestNoticesOfWrongClocksDoNotStayForEver also has a name that is none.

@@ -64,6 +64,9 @@ func (a *Archive) Prune(ctx context.Context, opts PruneOptions) (report PruneRep
 	if opts.Keep < 0 || opts.OlderThan < 0 || opts.Keep == 0 && opts.OlderThan == 0 {
 		return report, errors.New("backup: prune needs a number of backups to keep, or an age")
 	}
+	if a.store != "" {
+		return report, errors.New("backup: an archive of one store cannot be pruned")
+	}
 	if opts.Clock == nil {
 		opts.Clock = clock.System()
 	}
@@ -129,13 +132,14 @@ func (p *pruner) state(ctx context.Context) (all []string, begun map[string]bool
 	return all, begun, nil
 }
 
-// choose returns the backups to delete. names are those that are finished, oldest first. One whose store is not known
-// counts for no store, and goes if enough backups of any stores are newer.
+// choose returns the backups to delete. names are those that are finished, oldest first. Those that do not say of which
+// store they are count as those of one more. One that cannot be read goes if enough of any stores are newer.
 func (o *PruneOptions) choose(names []string, stores map[string]string, nowMillis int64) (drop []string) {
 	newer := map[string]int{} // by store
 	for i, name := range slices.Backward(names) {
-		store := stores[name]
-		if store == "" {
+		store, readable := stores[name]
+		if !readable {
+			store = "unreadable"
 			newer[store] = len(names) - 1 - i
 		}
 		if newer[store] >= max(o.Keep, 1) && (o.OlderThan == 0 || nowMillis-begunMillis(name) > o.OlderThan.Milliseconds()) {
