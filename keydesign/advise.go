@@ -28,11 +28,12 @@ type Statistics struct {
 	Refused Refusals
 }
 
-// Refusals are requests that were refused lately, for they had no capacity units left.
+// Refusals are requests that were refused lately, for they had no capacity units left: those of the key and code that most
+// were refused with.
 type Refusals struct {
 	Rate float64 `json:"per_second"`
 	Code string  `json:"code,omitempty"`
-	// Key is the partition key that most of them were for; "" if the limit is not that of one key.
+	// Key is their partition key; "" if the limit is not that of one key.
 	Key string `json:"key,omitempty"`
 }
 

@@ -48,6 +48,7 @@ type busyKey struct {
 	key   row.Value
 	units float64
 	taken float64 // the part of units that earlier keys of this counter left
+	code  string  // of refusals
 }
 
 func (b *busyKeys) halfLife() time.Duration { return cmp.Or(b.half, busyHalfLife) }
@@ -57,8 +58,8 @@ func (b *busyKeys) age(now time.Duration) float64 {
 	return math.Exp2(-float64(now-b.unit) / float64(b.halfLife()))
 }
 
-// add counts the cost of a request.
-func (b *busyKeys) add(now time.Duration, hash uint64, key row.Value, cost int64) {
+// add counts the cost of a request and returns the counter, which is the key's until the next call.
+func (b *busyKeys) add(now time.Duration, hash uint64, key row.Value, cost int64) *busyKey {
 	if b.place == nil {
 		b.place = make(map[uint64]int, busyCounters)
 		b.begun, b.unit = now, now
@@ -70,12 +71,12 @@ func (b *busyKeys) add(now time.Duration, hash uint64, key row.Value, cost int64
 	b.total += units
 	if i, ok := b.place[hash]; ok {
 		b.list[i].units += units
-		return
+		return &b.list[i]
 	}
 	if len(b.list) < busyCounters {
 		b.place[hash] = len(b.list)
 		b.list = append(b.list, busyKey{hash: hash, key: key.Clone(), units: units})
-		return
+		return &b.list[len(b.list)-1]
 	}
 	least := 0
 	for i := range b.list {
@@ -87,6 +88,7 @@ func (b *busyKeys) add(now time.Duration, hash uint64, key row.Value, cost int64
 	delete(b.place, over.hash)
 	b.place[hash] = least
 	*over = busyKey{hash: hash, key: key.Clone(), units: over.units + units, taken: over.units}
+	return over
 }
 
 // rescale makes weights relative to another moment.
@@ -190,18 +192,17 @@ func (m *meter) load(st *keydesign.Statistics, now time.Duration) {
 // refusals is Engine.Refusals. REQUIRES: mu is held.
 func (m *meter) refusals(now time.Duration) (key row.Value, code string, rate float64) {
 	r := &m.refused
-	if m.total.Refused == 0 {
-		return key, "", 0
+	worth := r.age(now) / max(r.over(now), time.Second).Seconds()
+	for _, b := range r.list {
+		if of := (b.units - b.taken) * worth; of >= leastRefused && of > rate {
+			key, code, rate = b.key, b.code, of
+		}
 	}
-	if rate = r.total * r.age(now) / max(r.over(now), time.Second).Seconds(); rate < leastRefused {
-		return key, "", 0
-	}
-	most := slices.MaxFunc(r.list, func(a, b busyKey) int { return cmp.Compare(a.units-a.taken, b.units-b.taken) })
-	return most.key, m.refusedCode, rate
+	return key, code, rate
 }
 
-// Refusals returns the refusals of requests to a table: how many per second lately, the code, and the partition key that most
-// of them were for, the zero Value if the limit is not that of one key.
+// Refusals returns the most frequent refusals of requests to a table: the partition key, the zero Value if the limit is not that
+// of one key, the code, and how many per second there were lately.
 func (e *Engine) Refusals(t *flagstone.Table) (key row.Value, code string, rate float64) {
 	found, ok := e.meters.Load(t.Info().ID)
 	if !ok {

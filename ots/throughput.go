@@ -30,13 +30,12 @@ type meter struct {
 	total       Throughput
 	busy        busyKeys
 
-	refused     busyKeys      // refusals by partition key, 1 each
-	refusedCode string        // of the last one
-	warned      time.Duration // when the log was last told of refusals
+	refused busyKeys      // refusals by partition key and code, 1 each
+	warned  time.Duration // when the log was last told of refusals
 }
 
 const (
-	// leastRefused is the number of refusals per second that is worth a finding.
+	// leastRefused is the number of refusals per second, of a partition key or of other limits, that is worth a finding.
 	leastRefused = 0.1
 	// refusedHalfLife is the time in which a refusal loses half of its weight, and refusedWarning how long the log is
 	// silent after a warning.
@@ -47,15 +46,15 @@ const (
 // refuse counts a request that is refused with a code, and returns the error. partition is the key whose limit it met,
 // the zero Value with another limit.
 func (e *Engine) refuse(t *table, partition row.Value, code, message string) *Error {
-	var hash uint64
+	hash := maphash.String(e.seed, code)
 	if partition.Type() != row.TypeNone {
-		hash = e.partitionOf(t, partition).hash
+		hash ^= e.partitionOf(t, partition).hash
 	}
 	m, now := e.meterOf(t), e.store.Elapsed()
 	m.mu.Lock()
 	m.total.Refused++
-	m.refused.half, m.refusedCode = refusedHalfLife, code
-	m.refused.add(now, hash, partition, 1)
+	m.refused.half = refusedHalfLife
+	m.refused.add(now, hash, partition, 1).code = code
 	all, warns := m.total.Refused, m.total.Refused == 1 || now-m.warned >= refusedWarning
 	if warns {
 		m.warned = now

@@ -285,6 +285,43 @@ func TestRefusalsAreCountedAndSaid(t *testing.T) {
 	}
 }
 
+// TestRefusalsAreToldApartByKeyAndCode: a key is not blamed for a limit of the table, whichever was met last.
+func TestRefusalsAreToldApartByKeyAndCode(t *testing.T) {
+	hot := row.String("hot")
+	for _, c := range []struct {
+		ofKey, ofTable, ofInstance int
+		key                        row.Value
+		code                       string
+		count                      float64
+	}{
+		{20, 9, 9, hot, CodeCapacityUnitExhausted, 20},
+		{9, 20, 9, row.Value{}, CodeNotEnoughCapacityUnit, 20},
+		{9, 19, 20, row.Value{}, CodeCapacityUnitExhausted, 20},
+	} {
+		f := openFixture(t, Documented())
+		f.createPlain(1, -1)
+		table, bad := f.table(testInstance, "t")
+		if bad != nil {
+			t.Fatal(bad)
+		}
+		for n := range 20 {
+			if n < c.ofInstance {
+				_ = f.refuse(table, row.Value{}, CodeCapacityUnitExhausted, "")
+			}
+			if n < c.ofTable {
+				_ = f.refuse(table, row.Value{}, CodeNotEnoughCapacityUnit, "")
+			}
+			if n < c.ofKey {
+				_ = f.refuse(table, hot, CodeCapacityUnitExhausted, "")
+			}
+		}
+		key, code, rate := f.Refusals(table.engine)
+		if !key.Equal(c.key) || code != c.code || rate != c.count { // within a second
+			t.Errorf("%+v: %v, %s, %.2f per second", c, key, code, rate)
+		}
+	}
+}
+
 func isCode(err error, code string) bool {
 	var own *Error
 	return errors.As(err, &own) && own.Code == code
