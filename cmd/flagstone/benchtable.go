@@ -139,7 +139,7 @@ const (
 )
 
 func (b *benchCommand) remote(c *output, names []string) (benchTable, error) {
-	client, err := endpointClient(b.Endpoint, b.Instance, usualKeys(b.Dir), b.Workers, benchPatience)
+	client, err := endpointClient(b.Endpoint, b.Instance, (&at{Dir: b.Dir}).usualKeys(), b.Workers, benchPatience)
 	if err != nil {
 		return nil, err
 	}

@@ -42,6 +42,7 @@ func (a *at) endpoint(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	a.found, a.keyID = server.Endpoint() != "", server.KeyID()
 	return server.Endpoint(), server.Close()
 }
 

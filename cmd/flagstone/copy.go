@@ -57,7 +57,7 @@ func (p *copyCommand) places(ctx context.Context, c *output) (from, to ofFiles, 
 	if p.ToDir != "" {
 		to.keys = append(to.keys, folderKey(p.ToDir), environmentKey("FLAGSTONE_"))
 	} else {
-		to.keys = append(to.keys, usualKeys(p.Dir)...)
+		to.keys = append(to.keys, p.usualKeys()...)
 	}
 	for _, set := range []struct {
 		at   *string
@@ -69,7 +69,7 @@ func (p *copyCommand) places(ctx context.Context, c *output) (from, to ofFiles, 
 	}
 	err = from.locate(ctx, c)
 	if inOne := p.Endpoint == "" && to.Endpoint == "" && sameFolder(from.Dir, to.Dir); inOne && err == nil {
-		to.Endpoint = from.Endpoint // it has one if the folder has a server
+		to.Endpoint, to.at = from.Endpoint, from.at // it has one if the folder has a server
 		if to.Endpoint == "" {
 			err = misuse("a copy from the folder %s to itself; run 'flagstone serve' on it meanwhile", from.Dir)
 		}
@@ -167,11 +167,7 @@ func (p *copyCommand) Run(ctx context.Context, c *output) (err error) {
 
 // text names the table, for the state file.
 func (a *ofFiles) text() string {
-	where := a.Endpoint
-	if where == "" {
-		where = place(a.Dir)
-	}
-	return fmt.Sprintf("table %s of instance %s at %s", a.Table, a.Instance, where)
+	return fmt.Sprintf("table %s of instance %s at %s", a.Table, a.Instance, a.where(a.Endpoint))
 }
 
 // prepare makes the target, or changes the options of one that is there, so that it takes every cell: without a Time To

@@ -247,3 +247,54 @@ func TestSplitsFrom(t *testing.T) {
 		}
 	}
 }
+
+// TestAServerIsAskedWithTheKeyOfItsFolder has the key of another service in the environment.
+func TestAServerIsAskedWithTheKeyOfItsFolder(t *testing.T) {
+	dir, other := emptyStore(t, "x"), newHome(t)
+	_, stop := serving(t, "--dir", dir)
+	t.Setenv(envKeyID, "other")
+	t.Setenv(envKeySecret, "of-another-service-0123456789")
+	url, stopOther := serving(t, "--dir", other)
+	done(t, "export", "x", "--dir", dir)
+	done(t, "stream", "list", "--dir", dir)
+	done(t, "copy", "x", "--dir", dir, "--to-endpoint", url, "--to-table", "x")
+	done(t, "copy", "x", "--endpoint", url, "--to-dir", dir, "--to-table", "y")
+	done(t, "copy", "x", "--dir", dir, "--to-table", "z")
+	stopOther()
+	stop()
+	_, stop = serving(t, "--dir", dir) // with the key of the environment, and not that of its folder
+	done(t, "export", "x", "--dir", dir)
+	stop()
+}
+
+// TestAStateGoesOnHoweverTheFolderIsReached has a server at two addresses, and none.
+func TestAStateGoesOnHoweverTheFolderIsReached(t *testing.T) {
+	dir, from, at := newHome(t), emptyStore(t, "y"), t.TempDir()
+	done(t, "table", "create", "x", "--dir", dir, "--key", "k:string")
+	done(t, "table", "alter", "x", "--dir", dir, "--stream", "7")
+	lines, state := filepath.Join(at, "lines.jsonl"), filepath.Join(at, "import")
+	if err := os.WriteFile(lines, []byte("{\"k\":\"a\"}\nbad\n{\"k\":\"b\"}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"import", "x", lines, "--dir", dir, "--state", state}
+	copies := []string{"copy", "y", "--dir", from, "--to-dir", dir, "--state", filepath.Join(at, "copy")}
+	tail := []string{"stream", "tail", "x", "--dir", dir, "--state", filepath.Join(at, "tail")}
+	for range 2 {
+		_, stop := serving(t, "--dir", dir)
+		refused(t, "no JSON", args...)
+		done(t, copies...)
+		done(t, tail...)
+		stop()
+		refused(t, "no JSON", args...)
+		done(t, copies...)
+	}
+	done(t, append(args, "--max-rejects", "1")...)
+	_, stop := serving(t, "--dir", dir)
+	if status, _, errOut := command(t, args...); status != 0 || !strings.Contains(errOut, "by an earlier run: 2 rows") {
+		t.Errorf("status %d, %s", status, errOut)
+	}
+	done(t, "table", "drop", "x", "--dir", dir, "--yes")
+	done(t, "table", "create", "x", "--dir", dir, "--key", "k:string")
+	refused(t, "the state of another import", args...)
+	stop()
+}

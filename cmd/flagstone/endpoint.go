@@ -66,8 +66,33 @@ func folderKey(dir string) keyPlace {
 }
 
 // usualKeys are the places of a command with one endpoint.
-func usualKeys(dir string) []keyPlace {
-	return []keyPlace{environmentKey("FLAGSTONE_"), folderKey(dir)}
+func (a *at) usualKeys() []keyPlace {
+	return a.serverKeyFirst([]keyPlace{environmentKey("FLAGSTONE_"), folderKey(a.Dir)})
+}
+
+// serverKeyFirst puts the folder's key before other places if the endpoint was found through the folder: a key of the
+// environment may be for another service. A server that has its key from its environment does not take that of the folder.
+func (a *at) serverKeyFirst(keys []keyPlace) []keyPlace {
+	if !a.found {
+		return keys
+	}
+	own := func() (credentials, error) {
+		creds, err := folderKey(a.Dir)()
+		if err == nil && a.keyID != "" && creds.id != a.keyID {
+			return credentials{}, nil
+		}
+		return creds, err
+	}
+	return append([]keyPlace{own}, keys...)
+}
+
+// where names the place of an endpoint for a state file. One that was found through the folder has the folder's name: its
+// address can change.
+func (a *at) where(endpoint string) string {
+	if a.found || endpoint == "" {
+		return place(a.Dir)
+	}
+	return endpoint
 }
 
 // endpointKeyPair checks an address, and finds the access key in the first place that has one.

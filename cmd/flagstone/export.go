@@ -30,7 +30,7 @@ type exportCommand struct {
 	To        *string  `placeholder:"VALUE" help:"End before this value of it."`
 	Where     string   `placeholder:"FILTER" help:"Only rows that pass, as in 'flagstone scan'."`
 	Versions  int32    `default:"0" placeholder:"N" help:"Up to so many versions of each column, newest first. If not given, all, and of CSV and flat Parquet files the newest."`
-	Rate      float64  `default:"0" placeholder:"ROWS" help:"Read so many rows in a second at most; 0, the default, as many as there are."`
+	Rate      float64  `default:"0" placeholder:"ROWS" help:"Write so many rows in a second at most; 0, the default, as many as there are. Rows that --where drops are read besides, and do not count."`
 	Overwrite bool     `help:"Replace the file if it exists."`
 
 	limiter *rate.Limiter // nil: no limit

@@ -326,7 +326,7 @@ func (m *importCommand) run(ctx context.Context, c *output, im *bulkio.Import, t
 // target opens the table.
 func (m *importCommand) target(ctx context.Context, c *output) (importTarget, func() error, error) {
 	if m.Endpoint != "" {
-		t, err := m.endpointTarget(c)
+		t, err := m.endpointTarget(ctx, c)
 		return t, func() error { return nil }, err
 	}
 	home, release, err := m.folder(ctx, false)

@@ -156,7 +156,7 @@ func TestAnExportOfManyRangesIsInOrder(t *testing.T) {
 	done(t, "import", "t", name, "--dir", dir, "--spread", "3")
 	url, stop := serving(t, "--dir", dir)
 	defer stop()
-	client, err := endpointClient(url, "demo", usualKeys(dir), 1, benchPatience)
+	client, err := endpointClient(url, "demo", (&at{Dir: dir}).usualKeys(), 1, benchPatience)
 	if err != nil {
 		t.Fatal(err)
 	}

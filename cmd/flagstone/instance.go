@@ -42,6 +42,9 @@ func (keyCommand) Help() string {
 // at is the directory that the commands work on.
 type at struct {
 	Dir string `default:"./flagstone-data" env:"FLAGSTONE_DIR" help:"Directory of the store." type:"path"`
+
+	found bool   // no endpoint was given, and it is that of the server that has Dir open
+	keyID string // the account's access key of that server; "" if the server does not tell
 }
 
 // intent is the kind of access that a command needs.

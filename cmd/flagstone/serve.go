@@ -131,7 +131,7 @@ func (s *serveCommand) Run(ctx context.Context, c *output) (err error) {
 	if err != nil {
 		return err
 	}
-	door, err := admin.Open(s.Dir, home, observer.feed, localURL(listener.Addr()))
+	door, err := admin.Open(s.Dir, home, observer.feed, localURL(listener.Addr()), creds.id)
 	if err != nil {
 		return err
 	}

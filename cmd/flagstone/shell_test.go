@@ -61,7 +61,7 @@ func TestAShellCompletes(t *testing.T) {
 	_, stop := serving(t, "--dir", dir, "--sync", "none")
 	defer stop()
 	follow(t, dir, []step{{"table create orders --key k:string", ""}, {"table create other --key k:string", ""}})
-	s := &shellCommand{inInstance{at{dir}, "demo"}}
+	s := &shellCommand{inInstance{at{Dir: dir}, "demo"}}
 	for line, want := range map[string]string{
 		"tab": "table", "table cr": "create", "table compact ord": "orders", "get o": "orders other", "scan orders --rev": "", "get orders --ver": "--version --versions",
 		"get --js": "--json", "us": "use", "exi": "exit", "get orders o": "", "partition ": "list merge split",

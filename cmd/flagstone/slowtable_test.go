@@ -25,7 +25,7 @@ func TestAHotKeyIsFoundInAShell(t *testing.T) {
 	for _, name := range []string{"users", "orders", "photos"} {
 		done(t, "table", "create", name, "--key", "customer:string", "--key", "n:integer")
 	}
-	client, err := endpointClient(url, "demo", usualKeys("flagstone-data"), 1, requestPatience)
+	client, err := endpointClient(url, "demo", (&at{Dir: "flagstone-data"}).usualKeys(), 1, requestPatience)
 	if err != nil {
 		t.Fatal(err)
 	}

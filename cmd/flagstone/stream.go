@@ -75,7 +75,7 @@ func (l *streamListCommand) Run(ctx context.Context, c *output) error {
 	if err := l.locate(ctx); err != nil {
 		return err
 	}
-	client, err := endpointClient(l.Endpoint, l.Instance, usualKeys(l.Dir), 1, requestPatience)
+	client, err := endpointClient(l.Endpoint, l.Instance, l.usualKeys(), 1, requestPatience)
 	if err != nil {
 		return err
 	}
@@ -216,7 +216,7 @@ func (s *streamTailCommand) Run(ctx context.Context, c *output) error {
 	if err := s.locate(ctx); err != nil {
 		return err
 	}
-	client, err := endpointClient(s.Endpoint, s.Instance, usualKeys(s.Dir), 1, requestPatience)
+	client, err := endpointClient(s.Endpoint, s.Instance, s.usualKeys(), 1, requestPatience)
 	if err != nil {
 		return err
 	}
@@ -262,7 +262,7 @@ func onceThen(retry func(context.Context, func() error) error) func(context.Cont
 
 // resume loads the position and has it kept.
 func (s *streamTailCommand) resume(options *consumer.Options) error {
-	state := tailState{Table: s.Table + " of instance " + s.Instance + " at " + s.Endpoint}
+	state := tailState{Table: s.Table + " of instance " + s.Instance + " at " + s.where(s.Endpoint)}
 	var kept tailState
 	switch err := statefile.Read(s.State, positionKind, &kept); {
 	case errors.Is(err, fs.ErrNotExist):

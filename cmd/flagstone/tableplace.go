@@ -31,9 +31,9 @@ func (a *ofFiles) locate(ctx context.Context, c *output) error {
 
 // client makes a client of the endpoint.
 func (a *ofFiles) client(workers int) (*tablestore.TableStoreClient, error) {
-	keys := a.keys
-	if keys == nil {
-		keys = usualKeys(a.Dir)
+	keys := a.serverKeyFirst(a.keys)
+	if a.keys == nil {
+		keys = a.usualKeys()
 	}
 	return endpointClient(a.Endpoint, a.Instance, keys, workers, requestPatience)
 }

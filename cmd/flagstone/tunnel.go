@@ -188,7 +188,7 @@ func (a *atEndpoint) tunnel(ctx context.Context, operation string, request, answ
 	if err := a.locate(ctx); err != nil {
 		return err
 	}
-	creds, err := endpointKeyPair(a.Endpoint, usualKeys(a.Dir))
+	creds, err := endpointKeyPair(a.Endpoint, a.usualKeys())
 	if err != nil {
 		return err
 	}

@@ -29,7 +29,7 @@ func opened(t *testing.T) (dir string, home *instances.Home, client *Client) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	door, err := Open(dir, home, console.NewFeed(), "http://127.0.0.1:8087")
+	door, err := Open(dir, home, console.NewFeed(), "http://127.0.0.1:8087", "id")
 	if err != nil {
 		t.Fatal(err)
 	}

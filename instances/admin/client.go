@@ -59,6 +59,9 @@ func (c *Client) Close() error {
 // Endpoint is the address at which the server answers requests of Table Store clients of this machine.
 func (c *Client) Endpoint() string { return c.at.Endpoint }
 
+// KeyID is the id of the account's access key at that address; "" if the server is older than this method.
+func (c *Client) KeyID() string { return c.at.KeyID }
+
 // List is instances.Home.List.
 func (c *Client) List(ctx context.Context) (infos []instances.Info, err error) {
 	err = c.call(ctx, "GET", "/instances", nil, nil, &infos)

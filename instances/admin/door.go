@@ -34,6 +34,7 @@ type address struct {
 	URL      string `json:"url"`
 	Token    string `json:"token"`
 	Endpoint string `json:"endpoint"`
+	KeyID    string `json:"key_id"`
 }
 
 // Door is the server side. Close it before the home.
@@ -44,13 +45,13 @@ type Door struct {
 }
 
 // Open offers the home in dir to other processes of the same owner, and what is in the feed to its browser. It tells
-// those processes the endpoint at which the home is served.
-func Open(dir string, home Admin, feed *console.Feed, endpoint string) (*Door, error) {
+// those processes the endpoint at which the home is served, and the id of the account's access key.
+func Open(dir string, home Admin, feed *console.Feed, endpoint, keyID string) (*Door, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("no port for administration: %w", err)
 	}
-	at := address{URL: "http://" + listener.Addr().String(), Token: rand.Text() + rand.Text(), Endpoint: endpoint}
+	at := address{URL: "http://" + listener.Addr().String(), Token: rand.Text() + rand.Text(), Endpoint: endpoint, KeyID: keyID}
 	d := &Door{file: filepath.Join(dir, FileName), served: make(chan error, 1)}
 	stopping, stop := context.WithCancel(context.Background())
 	d.http = http.Server{Handler: newHandler(stopping, home, feed, at.Token), ReadTimeout: 10 * time.Second, MaxHeaderBytes: 16 << 10}

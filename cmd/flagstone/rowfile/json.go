@@ -108,7 +108,9 @@ func (r *jsonReader) columns(line []byte) error {
 		name, err := decoder.Token()
 		var value *instances.Value // nil: null
 		if err == nil {
-			err = decoder.Decode(&value)
+			if err = decoder.Decode(&value); err != nil {
+				err = fmt.Errorf("column %q: %w", name, err)
+			}
 		}
 		if err == nil {
 			err = r.column(name.(string), value, seen)
@@ -136,10 +138,11 @@ func (r *jsonReader) column(name string, value *instances.Value, seen map[string
 		return fmt.Errorf("column %q is there twice", name)
 	case len(seen) == maxMembers:
 		return fmt.Errorf("more than %d columns", maxMembers)
-	case value == nil:
-		return nil
 	}
 	seen[name] = true
+	if value == nil {
+		return nil
+	}
 	at, want := keyColumn(r.table, name), r.types[name]
 	if at >= 0 {
 		want = r.table[at].Type
@@ -169,6 +172,9 @@ func (r *jsonReader) whole(line []byte) error {
 	decoder.DisallowUnknownFields()
 	var in jsonRow
 	if err := decoder.Decode(&in); err != nil {
+		if name, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
+			return fmt.Errorf("member %s has no place in a line with the members key and columns", name)
+		}
 		return jsonRefusal(err)
 	}
 	if len(bytes.TrimSpace(line[decoder.InputOffset():])) > 0 {
@@ -211,9 +217,6 @@ func jsonRefusal(err error) error {
 	}
 	if of, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		return fmt.Errorf("member %q holds something that has no place there: %s", of.Field, of.Value)
-	}
-	if name, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
-		return fmt.Errorf("member %s has no place in a line with the members key and columns", name)
 	}
 	if errors.Is(err, io.ErrUnexpectedEOF) || err == io.EOF {
 		return errors.New("the line ends within the object")

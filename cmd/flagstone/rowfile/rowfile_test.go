@@ -270,6 +270,8 @@ func TestJSONLinesThatAreNoRowsAreBad(t *testing.T) {
 		`{"other":1}`:                        `no value for key column k`,
 		`{"k":"x","a":[1]}`:                  `is no value; a line has a member for each column`,
 		`{"k":"x","a":1,"a":2}`:              `column "a" is there twice`,
+		`{"k":"x","a":null,"a":2}`:           `column "a" is there twice`,
+		`{"k":"x","a":{"x":1}}`:              `column "a": json: unknown field "x"; a line has`,
 		`{"k":1}`:                            `column "k" is of type string, and this value of type integer`,
 		`{"k":"x"}{}`:                        "text behind the object",
 		`{"k":"x","a":1`:                     "ends within the object",

@@ -55,7 +55,7 @@ func serve(t testing.TB) *rig {
 		t.Fatal(err)
 	}
 	r.home = home
-	door, err := admin.Open(dir, home, r.feed, "")
+	door, err := admin.Open(dir, home, r.feed, "", "")
 	if err != nil {
 		t.Fatal(err)
 	}
