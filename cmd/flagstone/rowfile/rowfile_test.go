@@ -263,6 +263,10 @@ func TestCSVOfOtherProgramsIsRead(t *testing.T) {
 
 func TestJSONLinesThatAreNoRowsAreBad(t *testing.T) {
 	good := `{"key":[{"name":"k","value":"x"}],"columns":[{"name":"a","value":1}]}`
+	var manyNulls strings.Builder
+	for i := range 10_000 {
+		fmt.Fprintf(&manyNulls, `,"c%d":null`, i)
+	}
 	for in, want := range map[string]string{
 		`{`:                                  "ends within the object",
 		`[]`:                                 "the line is no object",
@@ -288,6 +292,7 @@ func TestJSONLinesThatAreNoRowsAreBad(t *testing.T) {
 		`{"key":[{"name":"k","value":"\ude00\ud83d"}]}`:               "half of a surrogate pair",
 		`{"key":[` + strings.Repeat("{},", 10_001) + `{}]}`:           "more than 10000",
 		"{\"key\":[{\"name\":\"k\",\"value\":\"\xff\"}]}":             "not UTF-8",
+		`{"k":"x"` + manyNulls.String() + `}`:                         "more than 10000 columns",
 	} {
 		got := read(JSON, good+"\n"+in+"\n"+good+"\n", ReadOptions{})
 		if !strings.HasPrefix(got, `1["x"] a=1; !line 2: `) || !strings.Contains(got, want) || !strings.HasSuffix(got, `; 3["x"] a=1`) {
