@@ -1,6 +1,7 @@
 package flagstone
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"math"
@@ -155,6 +156,27 @@ func TestTheLoadCountsValuesAsTheyWerePut(t *testing.T) {
 	}
 	get := func() error { _, err := table.Get(ctx(), Key("k", 1), ReadOptions{}); return err }
 	rise("put", func() error { return table.Put(ctx(), Key("k", 1), "c", startMillis, value) })
+	half := row.String(value.Text()[:size/2+13])
+	rise("put of columns in any order", func() error {
+		return table.Update(ctx(), Key("k", 2), func(_ context.Context, tx *RowTx) error {
+			tx.Put("b", startMillis, half)
+			tx.Put("a", startMillis, half)
+			return nil
+		})
+	})
+	rise("put of which a part is overridden", func() error {
+		return table.Update(ctx(), Key("k", 2), func(_ context.Context, tx *RowTx) error {
+			tx.Put("a", startMillis, half)
+			tx.Put("a", startMillis, value)
+			return nil
+		})
+	})
+	batch := r.store.NewBatch()
+	rise("put in a batch without a version", func() error {
+		batch.Reset()
+		batch.Row(table, Key("k", 3)).Put("c", Now, value)
+		return r.store.Apply(ctx(), batch)
+	})
 	rise("get from memory", get)
 	if err := r.store.Flush(ctx()); err != nil {
 		t.Fatal(err)

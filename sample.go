@@ -31,7 +31,7 @@ const (
 // Sample returns about n rows, or all if the table has fewer, spread evenly over its bytes, in
 // key order. It scans a table that is smaller than n blocks, or smaller than 16n blocks if it has
 // at most 2n rows. For a larger table it reads at most the rows of one block for each row that it
-// returns. It reads no value file.
+// returns. It reads no value file, and does not count as load.
 func (t *Table) Sample(ctx context.Context, n int) ([]SampledRow, error) {
 	if n < 1 {
 		return nil, fmt.Errorf("%w: a sample of %d rows", ErrInvalid, n)
@@ -106,7 +106,7 @@ func (t *Table) sizes() (size, scanned, count int64) {
 func (t *Table) scanSizes(ctx context.Context, start, end []row.Value, snapshot *Snapshot, columns int, opts ScanOptions) *Rows {
 	opts.Snapshot, opts.MaxColumns = snapshot, columns
 	rows := t.Scan(ctx, start, end, opts)
-	rows.unfetched = true
+	rows.walk.Sampling = true
 	return rows
 }
 

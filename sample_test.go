@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/row"
@@ -93,6 +94,47 @@ func TestASampleIsSpreadOverTheBytesOfATable(t *testing.T) {
 		}
 		if size := table.ApproximateSize(); total < size/2 || total > size*2 {
 			t.Errorf("%s: the sample stands for %d bytes, the table has %d", c.what, total, size)
+		}
+	}
+}
+
+// TestASampleIsNoLoad: by any of its ways, and in memory as on disk.
+func TestASampleIsNoLoad(t *testing.T) {
+	r := newRig(t, Options{Compression: CompressionNone})
+	table := r.presplit("t", nil)
+	for i := range 1000 {
+		put(t, table, "k", i, "c", startMillis, strings.Repeat("x", 5000))
+	}
+	units := func(look func() (int, error)) float64 {
+		r.clock.Advance(time.Hour)
+		before := table.Partitions()[0].Units
+		if n, err := look(); err != nil || n == 0 {
+			t.Fatalf("%d rows, %v", n, err)
+		}
+		r.clock.Advance(time.Second)
+		return table.Partitions()[0].Units - before
+	}
+	for _, where := range []string{"memory", "disk"} {
+		for _, n := range []int{10, 1000} {
+			for what, sample := range map[string]func() ([]SampledRow, error){
+				"Sample":    func() ([]SampledRow, error) { return table.Sample(ctx(), n) },
+				"SampleKey": func() ([]SampledRow, error) { return table.SampleKey(ctx(), row.String("k"), n) },
+			} {
+				if u := units(func() (int, error) { rows, err := sample(); return len(rows), err }); u > 0 {
+					t.Errorf("%s of %d rows in %s: %.1f units", what, n, where, u)
+				}
+			}
+		}
+		if u := units(func() (n int, err error) {
+			for _, err = range table.Scan(ctx(), nil, nil, ScanOptions{}).All() {
+				n++
+			}
+			return n, err
+		}); u < 1 {
+			t.Errorf("a scan of %s: %.1f units", where, u)
+		}
+		if err := r.store.Flush(ctx()); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

@@ -48,12 +48,11 @@ type Rows struct {
 
 // scanning is a scan under way. Its memory serves other scans when it is closed.
 type scanning struct {
-	walk      scan.Walk
-	snapshot  *Snapshot // that ends with the scan; nil if there is none
-	unfetched bool      // cells keep their references and packed values
-	row       Row       // the current one
-	columns   [][]byte  // of the selection
-	timed     latency.Sampler
+	walk     scan.Walk
+	snapshot *Snapshot // that ends with the scan; nil if there is none
+	row      Row       // the current one
+	columns  [][]byte  // of the selection
+	timed    latency.Sampler
 }
 
 // scans keeps memory between scans: which piece a scan gets makes no difference.
@@ -160,7 +159,7 @@ func (r *Rows) Next() bool {
 		return r.end()
 	}
 	err := r.row.show(w.Key, w.Cells, len(w.Table.Key))
-	if err == nil && !r.unfetched {
+	if err == nil && !w.Sampling {
 		err = r.row.fetched.Fetch(r.row.cells, r.table.store.files, w.Sel.MaxBytes)
 	}
 	if err != nil {
@@ -223,7 +222,7 @@ func (r *Rows) Close() error {
 	}
 	clear(s.columns)
 	s.row.release()
-	s.snapshot, s.unfetched, r.scanning = nil, false, nil
+	s.snapshot, r.scanning = nil, nil
 	scans.Put(s)
 	r.table.latencies.scans.End(r.table.store.clock, r.began)
 	return nil

@@ -179,24 +179,34 @@ func (it *Iterator) Cell() *row.Cell {
 }
 
 // Sample calls fn with about one row key in apart, at most four times as many, in ascending
-// order. size is about how many bytes the row has, and those around it that are left out, with the newest
-// versions of each column, at most so many; 0 is all. It visits only
-// rows with high towers in the skiplist. The key is valid until the memtable is freed.
+// order. size is about how many bytes the row has, and those around it that are left out. If versions is above
+// 0, only the newest puts of each column count, at most so many, and none that a delete of the row or a trim
+// hides. It visits only rows with high towers in the skiplist. The key is valid until the memtable is freed.
 func (m *Memtable) Sample(apart int64, versions int, fn func(key []byte, size int64)) {
 	level := 0
 	for ; level < maxHeight-1 && 4<<(2*level) <= apart; level++ {
 	}
 	it := m.NewIterator()
 	for l := link(m.row(m.head).next(level).Load()); it.setRow(l); l = link(it.node.next(level).Load()) {
-		size, column, seen := int64(it.node.keyLen), []byte(nil), 0
+		size, column, puts := int64(it.node.keyLen), []byte(nil), 0
+		var deleted, hidden uint64 // smaller sequence numbers are hidden, in the row and in the column
 		for ok := it.FirstCell(); ok; ok = it.NextCell() {
 			c := it.Cell()
 			if !bytes.Equal(c.Column, column) {
-				column, seen = c.Column, 0
+				column, puts, hidden = c.Column, 0, deleted
 			}
-			if seen++; versions == 0 || seen <= versions {
-				size += int64(len(c.Column) + len(c.Value) + cellHeader)
+			switch c.Kind {
+			case row.KindDeleteRow:
+				deleted = max(deleted, c.Seq)
+			case row.KindTrim:
+				hidden = max(hidden, c.Seq)
+			case row.KindPut:
+				if versions > 0 && (c.Seq < hidden || puts == versions) {
+					continue
+				}
+				puts++
 			}
+			size += int64(len(c.Column) + len(c.Value) + cellHeader)
 		}
 		fn(it.RowKey(), size<<(2*level))
 	}

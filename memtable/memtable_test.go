@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/flagstone-db/flagstone/memtable"
@@ -86,6 +87,50 @@ func TestAMutationThatLeavesNoCellAddsNoRow(t *testing.T) {
 	mt.Apply(4, memtable.ChangeOf(&row.Mutation{Key: []byte("k")}))
 	if !mt.Empty() || mt.Rows() != 0 || mt.NewIterator().First() {
 		t.Errorf("a row without cells was added")
+	}
+}
+
+// TestASampleLeavesOutWhatIsHidden: with a limit of versions, a row has the size of what is visible, and of what hides
+// the rest.
+func TestASampleLeavesOutWhatIsHidden(t *testing.T) {
+	const large = 1000
+	puts := func(versions ...int64) (m row.Mutation) {
+		for _, v := range versions {
+			m.Cells = append(m.Cells, put("c", v, strings.Repeat("x", large)))
+		}
+		return m
+	}
+	deleteRow := row.Mutation{DeleteRow: true}
+	trim := func(version int64) row.Mutation {
+		return row.Mutation{Cells: []row.Cell{{Column: []byte("c"), Version: version, Kind: row.KindTrim}}}
+	}
+	replace := puts(4)
+	replace.DeleteRow = true
+	for _, c := range []struct {
+		name             string
+		mutations        []row.Mutation // at sequence numbers 1, 2, ...
+		all, one, atMost int            // large values that count: of all versions, of one, of three
+	}{
+		{"overwritten", []row.Mutation{puts(5, 4), puts(6), puts(7)}, 4, 1, 3},
+		{"deleted", []row.Mutation{puts(5), puts(6), deleteRow}, 2, 0, 0},
+		{"put again after the delete", []row.Mutation{puts(5), deleteRow, puts(3)}, 2, 1, 1},
+		{"replaced", []row.Mutation{puts(5), replace}, 2, 1, 1},
+		{"a column deleted", []row.Mutation{puts(5), trim(row.MaxVersion), puts(6)}, 2, 1, 1},
+		{"trimmed", []row.Mutation{puts(5), puts(6), trim(5)}, 2, 1, 1},
+		{"another column trimmed", []row.Mutation{puts(5), {Cells: []row.Cell{{Column: []byte("b"), Version: 9, Kind: row.KindTrim}}}}, 1, 1, 1},
+	} {
+		mt := memtable.New(memtable.Options{})
+		for i, m := range c.mutations {
+			m.Key = []byte("k")
+			mt.Apply(uint64(i+1), memtable.ChangeOf(&m))
+		}
+		for versions, want := range map[int]int{0: c.all, 1: c.one, 3: c.atMost} {
+			got := 0
+			mt.Sample(0, versions, func(_ []byte, size int64) { got += int(size) / large })
+			if got != want {
+				t.Errorf("%s, %d versions: %d large values, want %d", c.name, versions, got, want)
+			}
+		}
 	}
 }
 

@@ -16,7 +16,8 @@ const AnchorShare = 16
 // table files and no data block. Table files count with their stored, compressed size, including
 // values in value files. Anchors of one table file are apart bytes or one block from each other,
 // whichever is more, so the cost depends on the number of pieces and files, not on the size of
-// the data. Memtables are walked cell by cell, and versions that a flush would drop do not count.
+// the data. Memtables are walked cell by cell; versions beyond the table's limit, and those that a delete of their
+// row or column hides, do not count.
 func (t *Tree) Anchors(apart int64) (*Anchors, error) {
 	s := t.pin()
 	defer s.unref()

@@ -13,6 +13,7 @@ import (
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/memtable"
 	"github.com/flagstone-db/flagstone/row"
+	"github.com/flagstone-db/flagstone/valuefile"
 )
 
 // Tree is one partition. Reads are safe for concurrent use with everything. The owner serialises
@@ -218,11 +219,25 @@ func (t *Tree) ExpectMemory() {
 // ExpectApply prefetches what Slot.Apply reads next.
 func (t *Tree) ExpectApply() { t.mutable.Load().table.Expect() }
 
-// Wrote counts a change for which Reserve reserved memory.
+// Wrote counts a change for which Reserve reserved memory. Values count as they were put.
 func (t *Tree) Wrote(c *row.Change) {
-	if t.meter != nil {
-		t.meter.Write(writeStripe, c.Key, len(c.Key)+len(c.Cells().Bytes())+c.PackedAway)
+	if t.meter == nil {
+		return
 	}
+	size := len(c.Key) + len(c.Cells().Bytes())
+	if c.Packs() {
+		var cell row.Cell
+		r := c.Cells().Reader()
+		for range c.Cells().Len() {
+			if r.Next(&cell) != nil { // never: the change was normalized
+				break
+			}
+			if cell.Packed {
+				size += valuefile.PackedAway(cell.Value)
+			}
+		}
+	}
+	t.meter.Write(writeStripe, c.Key, size)
 }
 
 // Rotate replaces the mutable memtable with a new one; the old one then waits to be flushed.

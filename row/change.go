@@ -18,15 +18,13 @@ type Change struct {
 	Key       []byte
 	DeleteRow bool
 	PutRow    bool
-	// PackedAway is by how many bytes the values of PutPacked are shorter than what they stand for, as the owner
-	// counts.
-	PackedAway int
 
 	cells    CellList
 	unsorted bool  // the cells are not in order, or some override others
 	newest   int64 // largest version of a put, -1 if there is none
 	oldest   int64 // smallest version of a put, MaxVersion if there is none
 	deletes  bool  // there may be a delete of a version
+	packed   bool  // there may be a packed value
 	// unstamped: there may be a put at the version Unstamped.
 	unstamped bool
 	// dropped maps each dropped column to a length of the list: the column's cells before that
@@ -54,9 +52,8 @@ func (c *Change) Reset() {
 // DropCells removes all cells.
 func (c *Change) DropCells() {
 	c.cells.reset()
-	c.PackedAway = 0
 	c.unsorted, c.newest, c.oldest, c.deletes = false, -1, MaxVersion, false
-	c.dropped, c.unstamped = nil, false
+	c.dropped, c.unstamped, c.packed = nil, false, false
 }
 
 // Cap returns about the size of the memory that the change keeps, in bytes.
@@ -76,6 +73,9 @@ func (c *Change) Oldest() int64 { return c.oldest }
 
 // DeletesVersions reports whether a cell may be a delete of one version.
 func (c *Change) DeletesVersions() bool { return c.deletes }
+
+// Packs reports whether a cell may have a packed value.
+func (c *Change) Packs() bool { return c.packed }
 
 // Marker returns the version of the row marker that the mutation leaves, and whether it leaves
 // one: a row exists as long as its newest put could be visible, or for ever if it was put without
@@ -194,6 +194,7 @@ func start[S string | []byte](c *Change, column S, version int64, kind Kind, hea
 	}
 	c.column, c.version, c.kind = begin(l, column, version, head), version, kind
 	c.note(kind, version)
+	c.packed = c.packed || Kind(head&0x0F) == kindPacked
 }
 
 // note notes what a cell means for the change as a whole.

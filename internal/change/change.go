@@ -120,10 +120,7 @@ func (c *Change) Put(column string, version int64, v row.Value) {
 		version = c.Now
 	}
 	if n := v.Size(); n >= c.Table.PackFrom && n <= row.MaxValueBytes {
-		put := func(packed []byte) {
-			c.note(column, c.row.PutPacked(column, version, v.Type(), packed))
-			c.row.PackedAway += n - len(packed)
-		}
+		put := func(packed []byte) { c.note(column, c.row.PutPacked(column, version, v.Type(), packed)) }
 		if valuefile.PackTo(v.Bytes(), put) {
 			return
 		}

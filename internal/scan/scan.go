@@ -26,6 +26,7 @@ type Request struct {
 	Reverse    bool
 	Patience   int64 // if above 0, how many cells are examined before the walk pauses at a row that does not exist
 	MaxColumns int   // of each row; 0 is no limit
+	Sampling   bool  // the rows are only looked at: they do not count as load, and their values are not fetched
 }
 
 // Walk is a walk over the rows of a table. The caller sets the Request, then positions the walk with
@@ -192,7 +193,9 @@ func (w *Walk) readChunk() bool {
 		return false
 	}
 	key, _ := w.chunk.Row(0)
-	w.it.Measure(key, w.chunk.Len(), w.chunk.Cells)
+	if !w.Sampling {
+		w.it.Measure(key, w.chunk.Len(), w.chunk.Cells)
+	}
 	w.chunk.Budget = min(w.chunk.Budget*chunkGrows, maxChunk)
 	return true
 }
@@ -204,7 +207,9 @@ func (w *Walk) readOne() (exists bool) {
 	w.cells.Borrow = true
 	exists = w.reader.Collect(&w.cells, w.MaxColumns)
 	w.Key, w.Cells = w.key, w.cells.Cells
-	w.it.Measure(w.Key, 1, w.Cells)
+	if !w.Sampling {
+		w.it.Measure(w.Key, 1, w.Cells)
+	}
 	_ = w.fails(w.reader.Error()) || w.Over != nil && w.fails(w.Over())
 	return exists
 }
