@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -98,5 +99,36 @@ func TestAnInterruptionHidesNeitherWhatItLeavesNorAnotherFailure(t *testing.T) {
 		if got := oneLine(interruption(err)); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
+	}
+}
+
+// TestAnInterruptionSaysWhatIsDone interrupts an archive while its file is read back and while cells are deleted, and a
+// copy before its last step.
+func TestAnInterruptionSaysWhatIsDone(t *testing.T) {
+	dir, files := newHome(t), t.TempDir()
+	in, read, deleted := filepath.Join(files, "in.jsonl"), filepath.Join(files, "read.jsonl"), filepath.Join(files, "deleted.jsonl")
+	done(t, "table", "create", "x", "--dir", dir, "--key", "k:integer", "--version-offset", "4000000000")
+	var lines strings.Builder
+	for k := range 3 {
+		fmt.Fprintf(&lines, `{"key":[{"name":"k","value":%d}],"columns":[{"name":"a","version":1600000000000,"value":1}]}`+"\n", k)
+	}
+	if err := os.WriteFile(in, []byte(lines.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	done(t, "import", "x", in, "--dir", dir)
+	for _, c := range []struct{ line, at, want string }{
+		{"copy x --progress 0 --to-dir " + newHome(t), "copied 3 rows", "all rows are copied, and the options of table x are not"},
+		{"archive x " + read + " --older-than 24h --progress 0", "exported 3 rows", read + " is kept, and nothing is deleted"},
+		{"archive x " + deleted + " --older-than 24h --progress 1ns", "deleted cells of 1 rows", deleted + " is complete, and cells of 2 rows at most are deleted: run the command again with another name"},
+	} {
+		ctx, cancel := context.WithCancelCause(context.Background())
+		out := &interrupted{interrupt: func() { cancel(signalled{}) }, at: c.at}
+		status := run(ctx, strings.Fields(c.line+" --dir "+dir), &output{out: io.Discard, err: out})
+		if want := "\nflagstone: interrupted; " + c.want + "\n"; status != 1 || !strings.HasSuffix(out.String(), want) {
+			t.Errorf("%s: status %d, %s; want %q", c.line, status, out.String(), want)
+		}
+	}
+	if got, err := os.ReadFile(read); string(got) != lines.String() {
+		t.Errorf("%s, %v", got, err)
 	}
 }
