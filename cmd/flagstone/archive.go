@@ -79,8 +79,11 @@ func (a *archiveCommand) Run(ctx context.Context, c *output) (err error) {
 	}
 	defer file.Close()
 	read, err := a.each(ctx, file, p.format, key, func(*rowfile.Row) error { return nil })
-	if err != nil || !read.equals(&written) {
-		return errors.Join(fmt.Errorf("%s does not hold the %d rows that were written to it; nothing was deleted", a.File, written.rows), err)
+	if err != nil {
+		return leaving(err, "%s is kept, and nothing is deleted", a.File)
+	}
+	if !read.equals(&written) {
+		return fmt.Errorf("%s does not hold the %d rows that were written to it; nothing was deleted", a.File, written.rows)
 	}
 	if written.rows == 0 {
 		fmt.Fprintf(c.err, "flagstone: no cell is older than %s, so %s is not kept\n", a.OlderThan, a.File)
@@ -208,7 +211,7 @@ func (a *archiveCommand) each(ctx context.Context, f *os.File, format rowfile.Fo
 func (a *archiveCommand) remove(ctx context.Context, c *output, file *os.File, format rowfile.Format, key []rowfile.Column, written *rowSum) (err error) {
 	drop, closeTable, err := a.dropper(ctx, c, key)
 	if err != nil {
-		return err
+		return leaving(err, "%s is kept, and nothing is deleted", a.File)
 	}
 	defer func() { err = errors.Join(err, closeTable()) }()
 	progress := a.progress(c, "deleted cells of")
@@ -223,7 +226,7 @@ func (a *archiveCommand) remove(ctx context.Context, c *output, file *os.File, f
 	})
 	if err != nil {
 		progress.Clear()
-		return fmt.Errorf("%w; %s is complete, and cells of %d rows at most are deleted: run the command again with another name", err, a.File, rows)
+		return leaving(err, "%s is complete, and cells of %d rows at most are deleted: run the command again with another name", a.File, rows)
 	}
 	if !deleted.equals(written) {
 		progress.Clear()
@@ -249,7 +252,7 @@ func (a *archiveCommand) dropper(ctx context.Context, c *output, key []rowfile.C
 	}
 	engine, instance, ok := home.Service(a.Instance)
 	if !ok {
-		return nil, nil, errors.Join(fmt.Errorf("instance %s is gone; nothing was deleted", a.Instance), home.Close())
+		return nil, nil, errors.Join(fmt.Errorf("instance %s is gone", a.Instance), home.Close())
 	}
 	table, err := engine.Table(instance, a.Table)
 	if err != nil {

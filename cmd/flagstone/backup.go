@@ -225,7 +225,9 @@ func (b *backupCreateCommand) Run(ctx context.Context, c *output) error {
 		}
 		fmt.Fprintf(c.out, "%s: %d files, %s, of which %s are new\n", info.Name, info.Files, bytesText(info.Bytes), bytesText(info.AddedBytes))
 		if sealer == nil { // this command cannot read encrypted ones
-			return b.sayOthers(ctx, c, repo, info)
+			if err := b.sayOthers(ctx, c, repo, info); err != nil {
+				fmt.Fprintf(c.err, "flagstone: the backup is made; whether the one before it is of another store is unknown: %s\n", oneLine(err))
+			}
 		}
 		return nil
 	})

@@ -36,14 +36,18 @@ func (k *consoleCommand) Run(ctx context.Context, c *output) error {
 	return nil
 }
 
-// endpoint is the address at which a server serves the store. The error matches admin.ErrNoServer if there is none.
+// endpoint is the address at which a server serves the store. The error matches admin.ErrNoServer if there is no server.
 func (a *at) endpoint(ctx context.Context) (string, error) {
 	server, err := admin.Connect(ctx, a.Dir)
 	if err != nil {
 		return "", err
 	}
-	a.found, a.keyID = server.Endpoint() != "", server.KeyID()
-	return server.Endpoint(), server.Close()
+	endpoint, keyID, err := server.Endpoint(), server.KeyID(), server.Close()
+	if err == nil && endpoint == "" {
+		return "", fmt.Errorf("the server that has %s open is older than this program, and does not tell its address; give it with --endpoint", a.Dir)
+	}
+	a.found, a.keyID = err == nil, keyID
+	return endpoint, err
 }
 
 // server connects to the server that has the store open.

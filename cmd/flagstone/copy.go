@@ -160,7 +160,7 @@ func (p *copyCommand) Run(ctx context.Context, c *output) (err error) {
 		return leaving(err, "table %s has no Time To Live, and a Max Version Offset of %d s, until a copy is complete", to.Table, wideOffset)
 	}
 	if err := m.alter(ctx, table); err != nil {
-		return fmt.Errorf("all rows are copied, and the options of table %s are not: %w", to.Table, err)
+		return leaving(err, "all rows are copied, and the options of table %s are not", to.Table)
 	}
 	return nil
 }

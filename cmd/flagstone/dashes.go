@@ -1,6 +1,6 @@
 package main
 
-// This file lets values of a command line begin with a dash: negative integers, and all arguments behind --.
+// This file lets values of a command line begin with a dash: negative integers, also in lists, and all arguments behind --.
 
 import (
 	"reflect"
@@ -13,7 +13,7 @@ import (
 // dashMark begins an argument that is a value although it begins with a dash. No argument of a process holds it.
 const dashMark = "\x00"
 
-var negative = regexp.MustCompile(`^-[0-9]+$`)
+var negative = regexp.MustCompile(`^-[0-9]+(,|$)`)
 
 // markDashes marks the values that begin with a dash, and removes the first --, behind which all arguments are values. The
 // parser would take them for flags, and take no value of a key behind -- if others are before it.
@@ -38,23 +38,32 @@ func unmarked(text string) string {
 	return strings.NewReplacer(dashMark, "", `\x00`, "").Replace(text)
 }
 
-// dashMapper reads values that may be marked.
+// dashMapper reads a value, or a list of them, that may be marked. In a list that does not begin with a dash, or is marked,
+// each value may begin with one.
 type dashMapper struct{ kong.Mapper }
 
 // Decode reads a value.
 func (m dashMapper) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
-	if text, ok := ctx.Scan.Peek().Value.(string); ok && strings.HasPrefix(text, dashMark) {
+	if text, ok := ctx.Scan.Peek().Value.(string); ok && !strings.HasPrefix(text, "-") {
 		ctx.Scan.Pop()
-		ctx.Scan.PushTyped(text[len(dashMark):], kong.PositionalArgumentToken)
+		ctx.Scan.PushTyped(strings.TrimPrefix(text, dashMark), kong.PositionalArgumentToken)
 	}
 	return m.Mapper.Decode(ctx, target)
 }
 
-// dashMappers are those of texts and numbers.
+// dashMappers are those of texts, numbers, lists and paths.
 func dashMappers() (options []kong.Option) {
-	defaults := kong.NewRegistry().RegisterDefaults()
-	for _, of := range []any{"", 0, int32(0), int64(0), 0.0} {
-		options = append(options, kong.KindMapper(reflect.TypeOf(of).Kind(), dashMapper{defaults.ForType(reflect.TypeOf(of))}))
+	registry := kong.NewRegistry().RegisterDefaults()
+	for _, value := range []any{"", 0, int32(0), int64(0), 0.0, []string{}} {
+		of := reflect.TypeOf(value)
+		mapper := dashMapper{registry.ForType(of)}
+		registry.RegisterKind(of.Kind(), mapper)
+		options = append(options, kong.KindMapper(of.Kind(), mapper))
+	}
+	for _, name := range []string{"path", "existingfile", "existingdir"} {
+		mapper := dashMapper{registry.ForNamedType(name, reflect.TypeFor[string]())}
+		registry.RegisterName(name, mapper)
+		options = append(options, kong.NamedMapper(name, mapper))
 	}
 	return options
 }

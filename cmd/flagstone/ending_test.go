@@ -5,11 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/creack/pty"
 
 	"github.com/flagstone-db/flagstone"
 	"github.com/flagstone-db/flagstone/instances/admin"
@@ -98,5 +101,103 @@ func TestAnInterruptionHidesNeitherWhatItLeavesNorAnotherFailure(t *testing.T) {
 		if got := oneLine(interruption(err)); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
+	}
+}
+
+// TestAnInterruptionSaysWhatIsDone interrupts an export at its rate, an archive while its file is read back and while cells are deleted, and a
+// copy before its last step.
+func TestAnInterruptionSaysWhatIsDone(t *testing.T) {
+	dir, files := newHome(t), t.TempDir()
+	in, read, deleted := filepath.Join(files, "in.jsonl"), filepath.Join(files, "read.jsonl"), filepath.Join(files, "deleted.jsonl")
+	done(t, "table", "create", "x", "--dir", dir, "--key", "k:integer", "--version-offset", "4000000000")
+	var lines strings.Builder
+	for k := range 3 {
+		fmt.Fprintf(&lines, `{"key":[{"name":"k","value":%d}],"columns":[{"name":"a","version":1600000000000,"value":1}]}`+"\n", k)
+	}
+	if err := os.WriteFile(in, []byte(lines.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	done(t, "import", "x", in, "--dir", dir)
+	for _, c := range []struct{ line, at, want string }{
+		{"export x " + filepath.Join(files, "out.jsonl") + " --rate 1000 --progress 1ns", "exported 1 rows", ""},
+		{"copy x --progress 0 --to-dir " + newHome(t), "copied 3 rows", "; all rows are copied, and the options of table x are not"},
+		{"archive x " + read + " --older-than 24h --progress 0", "exported 3 rows", "; " + read + " is kept, and nothing is deleted"},
+		{"archive x " + deleted + " --older-than 24h --progress 1ns", "deleted cells of 1 rows", "; " + deleted + " is complete, and cells of 2 rows at most are deleted: run the command again with another name"},
+	} {
+		ctx, cancel := context.WithCancelCause(context.Background())
+		out := &interrupted{interrupt: func() { cancel(signalled{}) }, at: c.at}
+		status := run(ctx, strings.Fields(c.line+" --dir "+dir), &output{out: io.Discard, err: out})
+		if want := "\nflagstone: interrupted" + c.want + "\n"; status != 1 || !strings.HasSuffix(out.String(), want) {
+			t.Errorf("%s: status %d, %s; want %q", c.line, status, out.String(), want)
+		}
+	}
+	if got, err := os.ReadFile(read); string(got) != lines.String() {
+		t.Errorf("%s, %v", got, err)
+	}
+}
+
+// TestAFailureIsReportedAlsoWhenTheServerIsStopped starts a server that is stopped at once, in a folder of another one.
+func TestAFailureIsReportedAlsoWhenTheServerIsStopped(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "store")
+	_, stop := serving(t, "--dir", dir)
+	defer stop()
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	var errOut bytes.Buffer
+	status := run(ctx, []string{"serve", "--dir", dir, "--addr", "127.0.0.1:0"}, &output{out: io.Discard, err: &errOut})
+	if status != 1 || !strings.Contains(errOut.String(), "stop the other process") {
+		t.Errorf("status %d, %s", status, errOut.String())
+	}
+}
+
+// TestABackupThatIsMadeIsNotCalledFailed interrupts a command that has made its backup.
+func TestABackupThatIsMadeIsNotCalledFailed(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	out, errOut := &interrupted{interrupt: cancel}, &bytes.Buffer{}
+	repo := filepath.Join(t.TempDir(), "backups")
+	status := run(ctx, []string{"backup", "create", repo, "--dir", newHome(t)}, &output{out: out, err: errOut})
+	if status != 0 || !strings.Contains(errOut.String(), "the backup is made") {
+		t.Errorf("status %d, %s, %s", status, out.String(), errOut.String())
+	}
+}
+
+// TestAServerThatDoesNotTellItsAddressIsNamed has the administration file of an older server.
+func TestAServerThatDoesNotTellItsAddressIsNamed(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "store")
+	url, stop := serving(t, "--dir", dir)
+	defer stop()
+	name := filepath.Join(dir, admin.FileName)
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(name, bytes.ReplaceAll(text, []byte(url), nil), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{"stream list", "tunnel list", "export t"} {
+		refused(t, "give it with --endpoint", append(strings.Fields(line), "--dir", dir)...)
+	}
+}
+
+// TestHelpIsAsWideAsTheTerminal prints a help of one long paragraph.
+func TestHelpIsAsWideAsTheTerminal(t *testing.T) {
+	t.Setenv("COLUMNS", "")
+	screen, out, err := pty.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer screen.Close()
+	if err := pty.Setsize(out, &pty.Winsize{Rows: 24, Cols: 200}); err != nil {
+		t.Fatal(err)
+	}
+	status := run(context.Background(), []string{"console", "--help"}, &output{out: out, err: out})
+	out.Close()
+	text, _ := io.ReadAll(screen) // which fails at the end
+	longest := 0
+	for line := range strings.Lines(string(text)) {
+		longest = max(longest, len(line))
+	}
+	if status != 0 || longest < 150 || longest > 202 {
+		t.Errorf("status %d, a line of %d bytes: %s", status, longest, text)
 	}
 }

@@ -180,10 +180,7 @@ func (e *exportCommand) wait(ctx context.Context, progress *bulkio.Progress, row
 		return nil
 	}
 	progress.Show(rows, share)
-	if err := e.limiter.Wait(ctx); err != nil {
-		return errors.New("interrupted")
-	}
-	return nil
+	return e.limiter.Wait(ctx)
 }
 
 // write writes the rows. all is their number, 0 if it is unknown.

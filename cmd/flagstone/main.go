@@ -110,10 +110,14 @@ func main() {
 
 // newParser makes the parser of the command line.
 func newParser(ctx context.Context, cli *commands, c *output, options ...kong.Option) (*kong.Kong, error) {
+	out := c.out
+	if c.terminal() { // whose width the parser looks at
+		out, _ = c.file()
+	}
 	return kong.New(cli, append(append([]kong.Option{
 		kong.Name("flagstone"),
 		kong.Description("Flagstone: a storage engine for wide, versioned rows."),
-		kong.Writers(c.out, c.err),
+		kong.Writers(out, c.err),
 		kong.BindTo(ctx, (*context.Context)(nil)),
 		kong.Bind(c),
 		kong.Vars{"version": version(), "backupRate": backupRate, "checkRate": checkRate},

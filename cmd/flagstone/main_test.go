@@ -267,6 +267,19 @@ func TestValuesMayBeginWithADash(t *testing.T) {
 	if out := done(t, "get", "t", "-7", "--json"); !strings.Contains(out, "-7") {
 		t.Error(out)
 	}
+	if out := done(t, "export", "kb", "--prefix", "00ff,-4"); strings.Count(out, "\n") != 1 || !strings.Contains(out, `"value":-4}`) {
+		t.Error(out)
+	}
+	refused(t, "Invalid column name: '-1'", "scan", "kb", "00ff", "-4", "--columns", "-1,c")
+	t.Chdir(t.TempDir())
+	for path, line := range map[string]string{"-a": "salvage -- -a b", "-5": "table list --dir -5"} {
+		path, err := filepath.Abs(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		refused(t, "no store in "+path, strings.Fields(line)...)
+	}
+	refused(t, "--prefix: expected", "export", "kb", "--prefix", "--overwrite")
 	refused(t, `2 values were given, ["-7" "--json"]`, "get", "t", "--", "-7", "--json")
 	refused(t, "--limit is -1", "scan", "t", "--limit", "-1")
 	refused(t, "unexpected argument -1 (", "version", "-1")

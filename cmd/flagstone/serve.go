@@ -112,7 +112,7 @@ func (s *serveCommand) Run(ctx context.Context, c *output) (err error) {
 	home, err := instances.OpenContext(ctx, s.Dir, instances.Options{
 		Names: s.Instance, Store: s.options(aids, logger), OnEvent: observer.event, Limits: s.limits(), Logger: logger,
 	})
-	if err != nil && ctx.Err() != nil {
+	if errors.Is(err, context.Canceled) {
 		logger.Info("stopped before the log was recovered; the next start goes on", "dir", s.Dir)
 		return within(observer.close)
 	}

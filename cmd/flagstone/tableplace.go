@@ -22,7 +22,7 @@ func (a *ofFiles) locate(ctx context.Context, c *output) error {
 	if errors.Is(err, admin.ErrNoServer) {
 		return nil
 	}
-	if err == nil && endpoint != "" { // the server may be older than its endpoint in the administration file
+	if err == nil {
 		a.Endpoint = endpoint
 		fmt.Fprintf(c.err, "flagstone: a server has %s open; asking it, at %s\n", a.Dir, endpoint)
 	}
