@@ -188,7 +188,7 @@ func TestLittleDataIsNotJudged(t *testing.T) {
 }
 
 func TestListsOfAReportAreNeverNull(t *testing.T) {
-	for _, st := range []*Statistics{{Table: "t", Columns: orders(0).Columns}, {Table: "t", Columns: orders(0).Columns, Sample: orders(0).Sample, LoadUnits: leastLoad}} {
+	for _, st := range []*Statistics{{Table: "t", Columns: orders(0).Columns}, {Table: "t", Columns: orders(0).Columns, Sample: orders(0).Sample, LoadUnits: LeastLoad}} {
 		text, err := json.Marshal(Advise(st))
 		if err != nil || strings.Contains(string(text), "null") {
 			t.Errorf("%s, %v", text, err)

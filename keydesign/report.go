@@ -79,7 +79,7 @@ func (r *Report) saySize(say func(string, ...any)) {
 
 func (r *Report) sayLoad(say func(string, ...any)) {
 	if r.Load == nil {
-		say("\nLoad: not known; a server counts it while it runs, and there was little lately (%d capacity units, %d are needed)", r.LoadUnits, leastLoad)
+		say("\nLoad: not known; a server counts it while it runs, and there was little lately (%d capacity units, %d are needed)", r.LoadUnits, LeastLoad)
 		return
 	}
 	say("\nLoad: %s", verdict(r.Load.Heavy, "CONCENTRATED", "even"))
