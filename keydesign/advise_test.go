@@ -231,3 +231,21 @@ func TestRefusalsAndLargeRowsAreSaidOfLittleDataToo(t *testing.T) {
 		t.Error(text)
 	}
 }
+
+// TestALoadWithoutABusyKeyStaysSo: with no proposal is the load unknown, since there is no busy key whose rows would matter. The
+// rows rise with time in few partition keys.
+func TestALoadWithoutABusyKeyStaysSo(t *testing.T) {
+	st := orders(0.3)
+	for i := range st.Sample {
+		st.Sample[i].Version = 1 + int64(i)
+	}
+	st.LoadUnits = 1000
+	if text := Advise(st).Text(); strings.Count(text, "Proposal") != 3 || strings.Count(text, "  load: no partition key is busy, as now\n") != 3 ||
+		strings.Contains(text, "not known") {
+		t.Error(text)
+	}
+	st.Load = []KeyLoad{{Key: row.Integer(501), Units: 40}}
+	if text := Advise(st).Text(); strings.Count(text, "  load: the busiest partition key about 4.0% instead of 4.0%\n") != 3 {
+		t.Error(text)
+	}
+}
