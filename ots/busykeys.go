@@ -48,7 +48,9 @@ type busyKey struct {
 	key   row.Value
 	units float64
 	taken float64 // the part of units that earlier keys of this counter left
-	code  string  // of refusals
+
+	code string        // of refusals
+	last time.Duration // when the last refusal was
 }
 
 func (b *busyKeys) halfLife() time.Duration { return cmp.Or(b.half, busyHalfLife) }
@@ -197,7 +199,7 @@ func (m *meter) refusals(now time.Duration) (key row.Value, code string, rate fl
 	r := &m.refused
 	worth := r.age(now) / max(r.over(now), time.Second).Seconds()
 	for _, b := range r.list {
-		if of := (b.units - b.taken) * worth; of >= leastRefused && of > rate {
+		if of := (b.units - b.taken) * worth; of >= leastRefused && of > rate && now-b.last <= refusedFinding {
 			key, code, rate = b.key, b.code, of
 		}
 	}
