@@ -57,12 +57,13 @@ func (t *Table) Sample(ctx context.Context, n int) ([]SampledRow, error) {
 	return t.sampled(found)
 }
 
-// SampleKey is Sample of the rows with a value of the first of several key columns. It looks at the first 16n of them at
-// most, and each row has the same Bytes.
+// SampleKey is Sample of the rows with a value of the first of several key columns. It looks at the first 16n of them, or
+// fewer if they and the deleted rows among them have more than 128n cells. Each row has the same Bytes.
 func (t *Table) SampleKey(ctx context.Context, value row.Value, n int) ([]SampledRow, error) {
-	rows := t.scanSizes(ctx, []row.Value{value}, []row.Value{value, row.Max()}, nil, sampledColumns, ScanOptions{})
-	defer rows.Close()
 	left := sampledScan * n
+	rows := t.scanSizes(ctx, []row.Value{value}, []row.Value{value, row.Max()}, nil, sampledColumns,
+		ScanOptions{MaxExamined: int64(left) * sampledColumns})
+	defer rows.Close()
 	found := sample.OfAll(func(yield func(sample.Row) bool) {
 		for r := range rows.sizes() {
 			if left--; left < 0 || !yield(r) {

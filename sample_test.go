@@ -287,3 +287,25 @@ func TestVersionsThatAFlushDropsWeighNothing(t *testing.T) {
 		}
 	}
 }
+
+// TestASampleOfAKeyPassesABoundedNumberOfDeletedRows has 1000 of them between two rows.
+func TestASampleOfAKeyPassesABoundedNumberOfDeletedRows(t *testing.T) {
+	_, table := sampledTable(t)
+	for i := range 1002 {
+		if err := table.Put(ctx(), Key("p", i), "c", startMillis, row.Integer(1)); err != nil {
+			t.Fatal(err)
+		}
+		if i%1001 == 0 {
+			continue
+		}
+		if err := table.Delete(ctx(), Key("p", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for n, want := range map[int]int{2: 1, 100: 2} {
+		sample, err := table.SampleKey(ctx(), row.String("p"), n)
+		if err != nil || len(sample) != want || sample[0].Key[1].Int64() != 0 {
+			t.Errorf("of %d rows: %v, %v", n, sample, err)
+		}
+	}
+}

@@ -57,6 +57,9 @@ type KeyLoad struct {
 	Rows  []Row // of a key with a large part of the load, each with the same weight
 }
 
+// LeastLoad is the number of units below which load is not judged, and Statistics need no rows of busy keys.
+const LeastLoad = 1000
+
 // Thresholds by which a key is judged.
 const (
 	// heavyShare is the share of a table above which a partition key is called heavy; proposals
@@ -68,8 +71,6 @@ const (
 	newestShare  = 0.05
 	crowdedShare = 0.6
 	leastNewest  = 10
-	// leastLoad is the number of units below which load is not judged.
-	leastLoad = 1000
 	// largeRow is the size from which rows are called large.
 	largeRow = 64 << 10
 	// leastSample is the number of rows below which nothing is judged.
@@ -158,7 +159,7 @@ func Advise(st *Statistics) *Report {
 	r.Size = spreadOf(st.Sample, func(s *Row) string { return s.Key[0].String() })
 	r.Size.Large = r.Size.largest()*float64(r.Bytes) >= maxKeyBytes
 	r.Newest = crowdingOf(st.Sample, order)
-	if st.LoadUnits >= leastLoad {
+	if st.LoadUnits >= LeastLoad {
 		r.Load = loadOf(st)
 	}
 	r.propose(st)

@@ -188,7 +188,7 @@ func TestLittleDataIsNotJudged(t *testing.T) {
 }
 
 func TestListsOfAReportAreNeverNull(t *testing.T) {
-	for _, st := range []*Statistics{{Table: "t", Columns: orders(0).Columns}, {Table: "t", Columns: orders(0).Columns, Sample: orders(0).Sample, LoadUnits: leastLoad}} {
+	for _, st := range []*Statistics{{Table: "t", Columns: orders(0).Columns}, {Table: "t", Columns: orders(0).Columns, Sample: orders(0).Sample, LoadUnits: LeastLoad}} {
 		text, err := json.Marshal(Advise(st))
 		if err != nil || strings.Contains(string(text), "null") {
 			t.Errorf("%s, %v", text, err)
@@ -228,6 +228,24 @@ func TestRefusalsAndLargeRowsAreSaidOfLittleDataToo(t *testing.T) {
 	}
 	st.RowBytes, st.Refused.Rate = largeRow-1, 0
 	if text := Advise(st).Text(); strings.Contains(text, "REFUSED") || strings.Contains(text, "LARGE") {
+		t.Error(text)
+	}
+}
+
+// TestALoadWithoutABusyKeyStaysSo: with no proposal is the load unknown, since there is no busy key whose rows would matter. The
+// rows rise with time in few partition keys.
+func TestALoadWithoutABusyKeyStaysSo(t *testing.T) {
+	st := orders(0.3)
+	for i := range st.Sample {
+		st.Sample[i].Version = 1 + int64(i)
+	}
+	st.LoadUnits = 1000
+	if text := Advise(st).Text(); strings.Count(text, "Proposal") != 3 || strings.Count(text, "  load: no partition key is busy, as now\n") != 3 ||
+		strings.Contains(text, "not known") {
+		t.Error(text)
+	}
+	st.Load = []KeyLoad{{Key: row.Integer(501), Units: 40}}
+	if text := Advise(st).Text(); strings.Count(text, "  load: the busiest partition key about 4.0% instead of 4.0%\n") != 3 {
 		t.Error(text)
 	}
 }

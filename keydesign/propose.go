@@ -22,9 +22,9 @@ type Proposal struct {
 	Largest float64 `json:"largest"`
 	Even    float64 `json:"even"`
 	// Load is the load share of the busiest partition key, if enough rows of today's are known to
-	// see how they would be divided; 0 otherwise, and LoadRows are those that are known.
-	Load     float64 `json:"load,omitempty"`
-	LoadRows int     `json:"load_rows,omitempty"`
+	// see how they would be divided; nil otherwise, and LoadRows are those that are known.
+	Load     *float64 `json:"load,omitempty"`
+	LoadRows int      `json:"load_rows,omitempty"`
 	// InTenth is as in Crowding; 0 if unknown.
 	InTenth float64 `json:"in_tenth,omitempty"`
 }
@@ -47,7 +47,7 @@ func (r *Report) proposeSplice(st *Statistics) {
 		name := func(s *Row) string { return joined(s.Key[:columns]) }
 		spread := spreadOf(st.Sample, name)
 		load, rows := r.loadAfter(st, name)
-		if columns < len(st.Columns) && (spread.largest() > goodShare || load > goodShare) {
+		if columns < len(st.Columns) && (spread.largest() > goodShare || load != nil && *load > goodShare) {
 			continue
 		}
 		var names []string
@@ -111,6 +111,10 @@ func (r *Report) proposeHash(st *Statistics) {
 		Cost:    fmt.Sprintf("a range over several values of %s becomes %d ranges; one value is found as before", st.Columns[0].Name, prefix.buckets),
 		Largest: r.Size.largest(), Even: r.Size.Even,
 	}
+	if r.Load != nil {
+		largest := r.Load.largest() // a partition key keeps its rows
+		p.Load = &largest
+	}
 	p.crowd(st, bucket)
 	if p.InTenth >= r.Newest.InTenth { // few partition keys have few hashes
 		return
@@ -133,23 +137,22 @@ func (p *Proposal) crowd(st *Statistics, bucket func(*Row) int) {
 }
 
 // loadAfter is the load share of the busiest new partition key, if the load of today's busy keys is divided as
-// their rows are. It is 0 if too few rows of a busy key are known; then rows is their number.
-func (r *Report) loadAfter(st *Statistics, name func(*Row) string) (most float64, rows int) {
+// their rows are. It is nil if too few rows of a busy key are known; then known is their number.
+func (r *Report) loadAfter(st *Statistics, name func(*Row) string) (most *float64, known int) {
 	if r.Load == nil {
-		return 0, 0
+		return nil, 0
 	}
 	const least = 10 // rows
+	most = new(float64)
 	for _, busy := range st.Load {
 		part := float64(busy.Units) / float64(st.LoadUnits)
-		rows := busy.Rows
-		if part > heavyShare && len(rows) < least {
-			return 0, len(rows)
-		}
-		if len(rows) >= least {
-			divided := spreadOf(rows, name)
+		if len(busy.Rows) >= least {
+			divided := spreadOf(busy.Rows, name)
 			part *= divided.largest()
+		} else if part > heavyShare {
+			return nil, len(busy.Rows)
 		}
-		most = max(most, part)
+		*most = max(*most, part)
 	}
 	return most, 0
 }

@@ -27,9 +27,12 @@ func (r *Report) Text() string {
 		say("  size: the heaviest partition key %s instead of %s; as even as %.0f equal ones instead of %.0f",
 			percent(p.Largest), percent(r.Size.largest()), p.Even, r.Size.Even)
 		switch {
-		case r.Load != nil && p.Load > 0:
-			say("  load: the busiest partition key about %s instead of %s", percent(p.Load), percent(r.Load.largest()))
-		case r.Load != nil:
+		case r.Load == nil:
+		case p.Load != nil && *p.Load == 0:
+			say("  load: no partition key is busy, as now")
+		case p.Load != nil:
+			say("  load: the busiest partition key about %s instead of %s", percent(*p.Load), percent(r.Load.largest()))
+		default:
 			say("  load: not known; only %d rows of a busy partition key were found", p.LoadRows)
 		}
 		if r.Newest != nil && p.InTenth > 0 {
@@ -79,7 +82,7 @@ func (r *Report) saySize(say func(string, ...any)) {
 
 func (r *Report) sayLoad(say func(string, ...any)) {
 	if r.Load == nil {
-		say("\nLoad: not known; a server counts it while it runs, and there was little lately (%d capacity units, %d are needed)", r.LoadUnits, leastLoad)
+		say("\nLoad: not known; a server counts it while it runs, and there was little lately (%d capacity units, %d are needed)", r.LoadUnits, LeastLoad)
 		return
 	}
 	say("\nLoad: %s", verdict(r.Load.Heavy, "CONCENTRATED", "even"))

@@ -48,7 +48,9 @@ type busyKey struct {
 	key   row.Value
 	units float64
 	taken float64 // the part of units that earlier keys of this counter left
-	code  string  // of refusals
+
+	code string        // of refusals
+	last time.Duration // when the last refusal was
 }
 
 func (b *busyKeys) halfLife() time.Duration { return cmp.Or(b.half, busyHalfLife) }
@@ -148,9 +150,12 @@ func (e *Engine) KeyStatistics(ctx context.Context, instance, name string, rows 
 		st.RowBytes = byteRate / rowRate
 	}
 	e.meterOf(t).load(st, e.store.Elapsed())
+	if len(t.key) == 1 || st.LoadUnits < keydesign.LeastLoad { // a key has one row, or no load is judged
+		return st, nil
+	}
 	for i := range st.Load {
 		of := &st.Load[i]
-		if len(t.key) == 1 || of.Units < st.LoadUnits/ownShare { // one row, or too little load
+		if of.Units*ownShare < st.LoadUnits {
 			break
 		}
 		own, err := t.engine.SampleKey(ctx, of.Key, ownRows)
@@ -165,7 +170,7 @@ func (e *Engine) KeyStatistics(ctx context.Context, instance, name string, rows 
 }
 
 const (
-	// ownRows is about how many rows of a partition key are looked at that has more than 1/ownShare of the load.
+	// ownRows is about how many rows of a partition key are looked at that has 1/ownShare of the load or more.
 	ownRows, ownShare = 1000, 100
 	// leastRows is how many rows per second must be read and written for their size to be known.
 	leastRows = 0.05
@@ -194,7 +199,7 @@ func (m *meter) refusals(now time.Duration) (key row.Value, code string, rate fl
 	r := &m.refused
 	worth := r.age(now) / max(r.over(now), time.Second).Seconds()
 	for _, b := range r.list {
-		if of := (b.units - b.taken) * worth; of >= leastRefused && of > rate {
+		if of := (b.units - b.taken) * worth; of >= leastRefused && of > rate && now-b.last <= refusedFinding {
 			key, code, rate = b.key, b.code, of
 		}
 	}

@@ -137,6 +137,11 @@ func TestKeyStatisticsOfATable(t *testing.T) {
 	if half.LoadUnits != st.LoadUnits/2 || half.LoadOver < 7*time.Minute || half.LoadOver > 8*time.Minute || half.RowBytes < 10 || half.RowBytes > 50 {
 		t.Errorf("%d units over %v, rows of %.0f bytes; a half-life ago there were %d units", half.LoadUnits, half.LoadOver, half.RowBytes, st.LoadUnits)
 	}
+	f.clock.Advance(10 * busyHalfLife) // there is too little load for the rows to matter
+	late, err := f.KeyStatistics(ctx, testInstance, "t", 1000)
+	if err != nil || len(late.Load) != 2 || late.Load[0].Rows != nil {
+		t.Errorf("%d units: %d rows of the busiest key, %v", late.LoadUnits, len(late.Load[0].Rows), err)
+	}
 	_, err = f.KeyStatistics(ctx, testInstance, "nothing", 1000)
 	wantError(t, err, CodeObjectNotExist, "Requested table does not exist.")
 }

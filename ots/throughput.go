@@ -37,9 +37,10 @@ type meter struct {
 const (
 	// leastRefused is the number of refusals per second, of a partition key or of other limits, that is worth a finding.
 	leastRefused = 0.1
-	// refusedHalfLife is the time in which a refusal loses half of its weight, and refusedWarning how long the log is
-	// silent after a warning.
+	// refusedHalfLife is the time in which a refusal loses half of its weight, refusedFinding how long the last one is worth
+	// a finding, and refusedWarning how long the log is silent after a warning.
 	refusedHalfLife = 20 * time.Second
+	refusedFinding  = time.Minute
 	refusedWarning  = time.Minute
 )
 
@@ -54,7 +55,8 @@ func (e *Engine) refuse(t *table, partition row.Value, code, message string) *Er
 	m.mu.Lock()
 	m.total.Refused++
 	m.refused.half = refusedHalfLife
-	m.refused.add(now, hash, partition, 1).code = code
+	counted := m.refused.add(now, hash, partition, 1)
+	counted.code, counted.last = code, now
 	all, warns := m.total.Refused, m.total.Refused == 1 || now-m.warned >= refusedWarning
 	if warns {
 		m.warned = now
