@@ -156,9 +156,9 @@ func (s *serveCommand) checkSizes() error {
 		flag        string
 		given, from size
 	}{
-		{"--memory-budget", s.MemoryBudget, 4 << 20}, {"--memtable-size", s.MemtableSize, 64 << 10},
+		{"--memory-budget", s.MemoryBudget, 1 << 20}, {"--memtable-size", s.MemtableSize, 64 << 10},
 		{"--table-file-size", s.TableFileSize, 64 << 10}, {"--block-size", s.BlockSize, 1 << 10}, {"--wal-segment-size", s.WALSegmentSize, 64 << 10},
-		{"--partition-split-size", s.PartitionSplitSize, 64 << 10}, {"--cache-size", s.CacheSize, 1 << 20},
+		{"--partition-split-size", s.PartitionSplitSize, 16 << 10}, {"--cache-size", s.CacheSize, 1 << 20},
 	} {
 		if f.given < f.from {
 			return misuse("%s is %d bytes; give %s or more", f.flag, f.given, bytesText(int64(f.from)))
