@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -40,7 +41,8 @@ func begunMillis(name string) int64 {
 type Archive struct {
 	repo     Repository
 	unsealer Unsealer
-	store    string // the id of the only store whose backups it has; "": it has all
+	store    string    // the id of the only store whose backups it has; "": it has all
+	known    *sync.Map // ids of stores by the names of backups that were read, whose descriptions do not change
 }
 
 // Open opens a repository to read, or to prune. unsealer is nil if it is not encrypted. The error matches
@@ -57,7 +59,7 @@ func Open(ctx context.Context, repo Repository, unsealer Unsealer) (*Archive, er
 	case kind != plain && unsealer == nil:
 		return nil, fmt.Errorf("%w: it is encrypted, and no identity was given", ErrNotRepository)
 	}
-	return &Archive{repo: repo, unsealer: unsealer}, nil
+	return &Archive{repo: repo, unsealer: unsealer, known: new(sync.Map)}, nil
 }
 
 // kindOf returns the text of the marker of a repository.
@@ -165,7 +167,7 @@ func (a *Archive) Of(ctx context.Context, store string) (*Archive, error) {
 	if len(ids) != 1 {
 		return nil, fmt.Errorf("%w: %q is the beginning of the ids of %d stores", ErrNoBackup, store, len(ids))
 	}
-	return &Archive{a.repo, a.unsealer, ids[0]}, nil
+	return &Archive{a.repo, a.unsealer, ids[0], a.known}, nil
 }
 
 // stores returns the ids of the stores of backups, by name; "" of those that do not say it. Those that cannot be read are
@@ -173,14 +175,19 @@ func (a *Archive) Of(ctx context.Context, store string) (*Archive, error) {
 func (a *Archive) stores(ctx context.Context, backups []string) (map[string]string, error) {
 	stores := map[string]string{}
 	for _, name := range backups {
-		d, err := a.description(ctx, name)
-		if isUnreadable(err) {
-			continue
+		id, ok := a.known.Load(name)
+		if !ok {
+			d, err := a.description(ctx, name)
+			if isUnreadable(err) {
+				continue
+			}
+			if err != nil {
+				return nil, err
+			}
+			id = d.info().Store
+			a.known.Store(name, id)
 		}
-		if err != nil {
-			return nil, err
-		}
-		stores[name] = d.info().Store
+		stores[name] = id.(string)
 	}
 	return stores, nil
 }

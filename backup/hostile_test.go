@@ -386,18 +386,18 @@ func TestBackupsOfAnUnknownStore(t *testing.T) {
 	}
 	forget(all[0])
 	forget(all[1])
-	if name, err := a.Find(r.ctx, ""); err != nil || name != all[4] {
+	if name, err := r.archive().Find(r.ctx, ""); err != nil || name != all[4] {
 		t.Errorf("older ones are of an unknown store: %q, %v", name, err)
 	}
-	if report := r.prune(a, 2); !slices.Equal(report.Backups, []string{all[2]}) {
+	if report := r.prune(r.archive(), 2); !slices.Equal(report.Backups, []string{all[2]}) {
 		t.Errorf("deleted are %q", report.Backups)
 	}
 	forget(all[4])
-	if name, err := a.Find(r.ctx, ""); !errors.Is(err, ErrNoBackup) {
+	if name, err := r.archive().Find(r.ctx, ""); !errors.Is(err, ErrNoBackup) {
 		t.Errorf("the newest is of an unknown store: %q, %v", name, err)
 	}
 	r.damage(backupsPrefix+all[4], []byte("nonsense"))
-	if name, err := a.Find(r.ctx, ""); err != nil || name != all[4] {
+	if name, err := r.archive().Find(r.ctx, ""); err != nil || name != all[4] {
 		t.Errorf("the newest cannot be read: %q, %v", name, err)
 	}
 }

@@ -38,13 +38,13 @@ type Finding struct {
 // Partitions lists the partitions of a table in key order. Errors match ErrNotFound, or are those of
 // the store.
 func (h *Home) Partitions(_ context.Context, instance, table string) ([]Partition, error) {
-	engine, name, err := h.service(instance)
+	t, err := h.table(instance, table)
 	if err != nil {
 		return nil, err
 	}
-	t, err := engine.Table(name, table)
+	engine, _, err := h.service(instance)
 	if err != nil {
-		return nil, missing(err, instance, table)
+		return nil, err
 	}
 	refused, code, rate := engine.Refusals(t)
 	var list []Partition

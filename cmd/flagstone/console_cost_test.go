@@ -16,11 +16,14 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/flagstone-db/flagstone/instances"
 	"github.com/flagstone-db/flagstone/instances/admin"
+	"github.com/flagstone-db/flagstone/internal/clock"
+	"github.com/flagstone-db/flagstone/internal/clock/clocktest"
 	"github.com/flagstone-db/flagstone/ots"
 	"github.com/flagstone-db/flagstone/row"
 	"github.com/flagstone-db/flagstone/server/otspb"
@@ -130,17 +133,19 @@ func (m *cost) window(b *testing.B, watched bool) time.Duration {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), costWindow)
 	defer cancel()
-	began, start := m.server.processor(b), time.Now()
+	began := m.server.processor(b)
+	var last atomic.Int64 // request that was sent
 	var all sync.WaitGroup
+	due := clocktest.Timetable(ctx, clock.System(), costRate)
 	for client := range costClients {
 		all.Go(func() {
-			for n := client; ; n += costClients {
-				due := time.Duration(n) * time.Second / costRate
-				if due >= costWindow {
+			for sent := 0; ; sent++ {
+				n, ok := <-due
+				if !ok {
 					return
 				}
-				time.Sleep(time.Until(start.Add(due)))
-				if err := m.programs[client].send(n / costClients); err != nil {
+				last.Store(int64(n))
+				if err := m.programs[client].send(sent); err != nil {
 					b.Error(err)
 					return
 				}
@@ -160,8 +165,8 @@ func (m *cost) window(b *testing.B, watched bool) time.Duration {
 	}
 	<-ctx.Done()
 	all.Wait() // for late requests
-	if late := time.Since(start) - costWindow; late > costWindow/2 {
-		b.Errorf("the rate is too much for the machine: the last request was answered %v late", late)
+	if asked := int(last.Load()); asked < costRate*int(costWindow/time.Second)*2/3 {
+		b.Errorf("the rate is too much for the machine: only %d requests were sent in %v", asked, costWindow)
 	}
 	return m.server.processor(b) - began
 }

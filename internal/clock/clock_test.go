@@ -1,6 +1,7 @@
 package clock_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -125,4 +126,22 @@ func TestManualFiresEveryTimerOnceWhateverTheSteps(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestATimetableCatchesUp(t *testing.T) {
+	c := clocktest.NewManual(0)
+	ctx, cancel := context.WithCancel(context.Background())
+	due := clocktest.Timetable(ctx, c, 1000)
+	for want := range 4 {
+		if n := <-due; n != want {
+			t.Errorf("%d came in place of %d", n, want)
+		}
+		if want == 0 {
+			c.Advance(3 * time.Millisecond)
+		}
+	}
+	cancel()
+	for n := range due {
+		t.Errorf("%d came before its time", n)
+	}
 }

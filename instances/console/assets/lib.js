@@ -59,7 +59,7 @@ function merge(old, next) {
     old.replaceWith(whole(next));
     return;
   }
-  if (cellsOf.has(old) && cellsOf.has(next)) {
+  if (cellsOf.has(old)) {
     cellsOf.set(old, cellsOf.get(next));
     if (seen.has(old)) fill(old);
     return;

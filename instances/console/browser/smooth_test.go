@@ -13,6 +13,8 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/flagstone-db/flagstone/instances"
+	"github.com/flagstone-db/flagstone/internal/clock"
+	"github.com/flagstone-db/flagstone/internal/clock/clocktest"
 	"github.com/flagstone-db/flagstone/ots"
 	"github.com/flagstone-db/flagstone/row"
 )
@@ -146,17 +148,18 @@ func BenchmarkLivePages(b *testing.B) {
 	})
 	programs.Go(func() { r.feed.Watch(ctx, r.home.LoadedKeys) })
 	const clients = 16
-	for client, start := 0, time.Now(); client < clients; client++ {
+	due := clocktest.Timetable(ctx, clock.System(), smoothRate)
+	for range clients {
 		programs.Go(func() {
-			for i := client; ctx.Err() == nil; i += clients {
-				time.Sleep(time.Until(start.Add(time.Duration(i) * time.Second / smoothRate)))
+			for i := range due {
 				_ = r.request(ctx, i, i%5 == 0) // it fails when the benchmark ends
 			}
 		})
 	}
-	tab.visit("#/table/demo/orders/options")      // which draws none of them
-	for eval[int](tab, "window.answers") <= 150 { // with waits that are shortened
-		tab.run(chromedp.Sleep(time.Second))
+	tab.visit("#/table/demo/orders/options") // which draws none of them
+	for range 10 {                           // with waits that are shortened
+		tab.js("window.answers = 0")
+		tab.until("window.answers > 15")
 	}
 	tab.js("window.hurry = 1")
 	for _, p := range livePages {
