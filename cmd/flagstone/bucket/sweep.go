@@ -42,15 +42,15 @@ func (r *Repository) Sweep(ctx context.Context, before time.Time, own func(name 
 		}
 		for _, u := range page.Uploads {
 			done, err := hasty.sweepUpload(ctx, u, before, own)
+			if done {
+				swept++
+			}
 			if ctx.Err() != nil {
-				return swept, errors.Join(first, err)
+				return swept, errors.Join(first, cmp.Or(err, ctx.Err()))
 			}
 			if err != nil {
 				failed++
 				first = cmp.Or(first, err)
-			}
-			if done {
-				swept++
 			}
 		}
 		if !page.IsTruncated {

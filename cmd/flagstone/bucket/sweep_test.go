@@ -105,3 +105,16 @@ func TestASweepEndsInTime(t *testing.T) {
 		}
 	}
 }
+
+// TestAnInterruptedSweepIsNoSuccess interrupts a sweep at its last upload, which is left without a request.
+func TestAnInterruptedSweepIsNoSuccess(t *testing.T) {
+	r := at(t, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "<R><Upload><Key>some/where/x</Key><UploadId>1</UploadId></Upload></R>")
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	_, err := r.Sweep(ctx, time.Now(), func(string) bool {
+		cancel()
+		return false
+	})
+	wantError(t, "interrupted", err, "canceled")
+}
