@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"regexp"
@@ -16,6 +17,7 @@ import (
 	"strings"
 
 	"github.com/cespare/xxhash/v2"
+	"github.com/klauspost/compress/s2"
 
 	"github.com/flagstone-db/flagstone"
 	"github.com/flagstone-db/flagstone/wal"
@@ -24,6 +26,8 @@ import (
 const (
 	logPrefix = "log/"
 	logMagic  = "flagblog"
+	// logVersion is that of parts whose records are packed. Those of formatVersion are plain.
+	logVersion = 2
 	// maxLogNotes, maxLogNote and maxNoteBytes bound what the header of a part of a log takes in memory: notes, bytes of
 	// a field, bytes of all notes. A store keeps less: 4,096 notes, of 256 KiB together.
 	maxLogNotes  = 1 << 16
@@ -85,13 +89,18 @@ func logParts(ctx context.Context, repo Repository, prefix string) (map[string][
 	return parts, err
 }
 
-// writeLog writes a part of a log: a header with notes and a checksum, the records that records gives to put, and a
-// checksum of everything.
+// writeLog writes a part of a log: a header with notes and a checksum, and, packed, the records that records gives to put,
+// and a checksum of everything.
 func writeLog(w io.Writer, sealer Sealer, p *logPart, notes []flagstone.LogNote, records func(put func(first uint64, batch []byte) error) error) error {
 	return writeSealed(w, sealer, func(w io.Writer) error {
 		sum := xxhash.New()
-		summed := bufio.NewWriterSize(io.MultiWriter(w, sum), chunk) // it keeps its error until Flush
-		_, _ = summed.Write(logHeader(p, notes))
+		header := logHeader(p, notes)
+		_, _ = sum.Write(header)
+		if _, err := w.Write(header); err != nil {
+			return err
+		}
+		packed := s2.NewWriter(w, s2.WriterBlockSize(chunk), s2.WriterConcurrency(1))
+		summed := bufio.NewWriterSize(io.MultiWriter(packed, sum), chunk) // it keeps its error until Flush
 		err := records(func(first uint64, batch []byte) error {
 			_, _ = summed.Write(binary.AppendUvarint(binary.AppendUvarint(nil, first), uint64(len(batch))))
 			_, err := summed.Write(batch)
@@ -104,13 +113,15 @@ func writeLog(w io.Writer, sealer Sealer, p *logPart, notes []flagstone.LogNote,
 		if err := summed.Flush(); err != nil {
 			return err
 		}
-		_, err = w.Write(binary.LittleEndian.AppendUint64(nil, sum.Sum64()))
-		return err
+		if _, err := packed.Write(binary.LittleEndian.AppendUint64(nil, sum.Sum64())); err != nil {
+			return err
+		}
+		return packed.Close()
 	})
 }
 
 func logHeader(p *logPart, notes []flagstone.LogNote) []byte {
-	b := binary.LittleEndian.AppendUint32([]byte(logMagic), formatVersion)
+	b := binary.LittleEndian.AppendUint32([]byte(logMagic), logVersion)
 	b = binary.LittleEndian.AppendUint64(b, xxhash.Sum64(b))
 	b = appendString(b, strings.TrimPrefix(p.name(), logPrefix))
 	b = binary.AppendUvarint(b, uint64(len(notes)))
@@ -211,8 +222,8 @@ func (r *logReader) header(name string) (notes []flagstone.LogNote) {
 		r.damaged("it does not begin with %q", logMagic)
 	}
 	v := binary.LittleEndian.Uint32(r.bytes(4))
-	if r.checksum("its beginning"); v > formatVersion && r.err == nil {
-		r.err = newer("it", int(v), formatVersion)
+	if r.checksum("its beginning"); v > logVersion && r.err == nil {
+		r.err = newer("it", int(v), logVersion)
 	}
 	if got := r.text(maxLogNote); string(got) != name {
 		r.damaged("it is that of another name")
@@ -234,8 +245,24 @@ func (r *logReader) header(name string) (notes []flagstone.LogNote) {
 		}
 		notes = append(notes, n)
 	}
-	r.checksum("its header")
+	if r.checksum("its header"); v > formatVersion {
+		r.r = bufio.NewReaderSize(unpacker{s2.NewReader(r.r, s2.ReaderMaxBlockSize(chunk))}, chunk)
+	}
 	return notes
+}
+
+// unpacker reads the packed records of a log.
+type unpacker struct{ *s2.Reader }
+
+// Read implements io.Reader. Errors of damage match ErrDamaged; others are those of the object.
+func (u unpacker) Read(p []byte) (n int, err error) {
+	n, err = u.Reader.Read(p)
+	for _, damage := range []error{s2.ErrCorrupt, s2.ErrCRC, s2.ErrTooLarge, s2.ErrUnsupported} {
+		if errors.Is(err, damage) {
+			err = fmt.Errorf("%w: %w", ErrDamaged, err)
+		}
+	}
+	return n, err
 }
 
 func (r *logReader) records(each func(first uint64, batch []byte) error) error {

@@ -3,6 +3,7 @@ package backup
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +14,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/klauspost/compress/s2"
 
 	"github.com/flagstone-db/flagstone"
 	"github.com/flagstone-db/flagstone/row"
@@ -340,9 +344,11 @@ func TestALogThatLiesTakesNoMemory(t *testing.T) {
 	header := logHeader(p, nil)
 	notes := append(header[:len(header)-9:len(header)-9], 0xff, 0xff, 3) // 65,535 of them
 	for name, content := range map[string][]byte{
-		"a record of 256 MiB":      append(header[:len(header):len(header)], 1, 0x80, 0x80, 0x80, 0x80, 1, 0),
-		"a record of 2^63":         append(header[:len(header):len(header)], 1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f),
-		"a number that never ends": append(header[:len(header):len(header)], bytes.Repeat([]byte{0xff}, 20)...),
+		"a record of 256 MiB":      slices.Concat(header, packed(1, 0x80, 0x80, 0x80, 0x80, 1, 0)),
+		"a record of 2^63":         slices.Concat(header, packed(1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f)),
+		"a number that never ends": slices.Concat(header, packed(bytes.Repeat([]byte{0xff}, 20)...)),
+		"records that are plain":   append(header[:len(header):len(header)], 1, 1, 0, 0),
+		"a packed block of 4 MiB":  slices.Concat(header, packed(0)[:10], []byte{0, 9, 0, 0, 1, 2, 3, 4, 0x80, 0x80, 0x80, 2, 0}),
 		"notes that are not there": notes,
 		"a note of 4 MiB":          append(notes[:len(notes):len(notes)], 1, 1, 0x80, 0x80, 0x80, 2),
 	} {
@@ -356,6 +362,47 @@ func TestALogThatLiesTakesNoMemory(t *testing.T) {
 		})
 		if !errors.Is(err, ErrDamaged) || taken > 1000 {
 			t.Errorf("%s: %v, after %v allocations", name, err, taken)
+		}
+	}
+}
+
+// packed are bytes as the records of a log are packed.
+func packed(plain ...byte) []byte {
+	var b bytes.Buffer
+	w := s2.NewWriter(&b)
+	if _, err := w.Write(plain); err != nil {
+		panic(err)
+	}
+	if err := w.Close(); err != nil {
+		panic(err)
+	}
+	return b.Bytes()
+}
+
+// TestLogsOfVersion1AreRead: their records are plain.
+func TestLogsOfVersion1AreRead(t *testing.T) {
+	r := newLogged(t, 1, nil)
+	p := &logPart{store: storeName([16]byte{1}), from: 1, until: 2}
+	b := binary.LittleEndian.AppendUint32([]byte(logMagic), formatVersion)
+	b = binary.LittleEndian.AppendUint64(b, xxhash.Sum64(b))
+	b = append(appendString(b, strings.TrimPrefix(p.name(), logPrefix)), 0)
+	b = binary.LittleEndian.AppendUint64(b, xxhash.Sum64(b))
+	b = append(b, 7, 5, 'b', 'a', 't', 'c', 'h', 0)
+	whole := binary.LittleEndian.AppendUint64(b, xxhash.Sum64(b))
+	for n := range len(whole) + 2 {
+		content := append(whole[:len(whole):len(whole)], 0)[:n]
+		r.ok(r.repo().Put(r.ctx, p.name(), func(w io.Writer) error {
+			_, err := w.Write(content)
+			return err
+		}))
+		_, err := readLog(r.ctx, r.repo(), nil, p, func(first uint64, batch []byte) error {
+			if first != 7 || string(batch) != "batch" {
+				t.Errorf("%d bytes: record %d: %q", n, first, batch)
+			}
+			return nil
+		})
+		if ok := n == len(whole); ok != (err == nil) || !ok && !errors.Is(err, ErrDamaged) {
+			t.Errorf("%d of %d bytes: %v", n, len(whole), err)
 		}
 	}
 }
