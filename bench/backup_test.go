@@ -24,6 +24,7 @@ import (
 const (
 	backedUpRows  = 2_000_000 // of 1,000 bytes that do not compress
 	backupPhase   = 10 * time.Second
+	backupPhases  = 9 // beside backups, and one more beside none
 	keptPhase     = 3 * time.Second
 	keptLead      = 2 * time.Second
 	keptPhases    = 25 // of each kind
@@ -33,8 +34,8 @@ const (
 
 // BenchmarkBackup measures puts, which are synced, and gets of random rows of a store of 2 GB: beside no backup,
 // beside backups at the default rate of the command, and beside backups without a limit, one after the other into
-// repositories that are empty. Run it with -benchtime 1x. Phases alternate, since the store grows; it reports their
-// medians.
+// repositories that are empty. Run it with -benchtime 1x. Phases alternate, since the store grows; it reports what
+// BenchmarkKeptLog does.
 func BenchmarkBackup(b *testing.B) {
 	for b.Loop() {
 		dir := b.TempDir()
@@ -45,10 +46,13 @@ func BenchmarkBackup(b *testing.B) {
 		l := backupLoad{b: b, dir: dir, store: store, table: loadForBackup(b, store), length: backupPhase}
 		l.phase("warm up", nil)
 		without, limited := rates{}, rates{}
-		for range 5 {
-			without.add(l.phase("none", nil))
+		without.add(l.phase("none", nil))
+		for range backupPhases {
 			limited.add(l.phase("limited", l.backUps(16<<20)))
+			without.add(l.phase("none", nil))
 		}
+		reportRatio(b, "puts", limited.puts, without.puts)
+		reportRatio(b, "gets", limited.gets, without.gets)
 		var unlimited rates
 		unlimited.add(l.phase("unlimited", l.backUps(0)))
 		report(b, map[string]rates{"none": without, "limited": limited, "unlimited": unlimited})
