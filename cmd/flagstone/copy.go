@@ -78,7 +78,7 @@ func (p *copyCommand) places(ctx context.Context, c *output) (from, to ofFiles, 
 		err = to.locate(ctx, c)
 	}
 	if err == nil && p.ToDir != "" && to.Endpoint == "" && !exists(filepath.Join(to.Dir, "CURRENT")) {
-		err = fmt.Errorf("no store in %s; name one with --to-dir, or make one, with the instance demo and another, by 'flagstone instance create ANOTHER --dir %s'", to.Dir, to.Dir)
+		err = fmt.Errorf("no store in %s; name one with --to-dir, or make one with 'flagstone instance create demo --dir %s'", to.Dir, to.Dir)
 	}
 	if err != nil {
 		return from, to, err

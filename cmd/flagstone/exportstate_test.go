@@ -108,7 +108,7 @@ func cutExport(t *testing.T, file string, lines int) {
 		t.Fatal(err)
 	}
 	s.Done, s.Rows, s.Bytes, s.Key = false, int64(lines), int64(len(cut)), hex.EncodeToString(key)
-	if err := errors.Join(statefile.Write(file+".state", exportStateKind, &s), os.Remove(file), os.WriteFile(file+".part", []byte(cut+strings.Repeat("not durable", 1<<10)), 0o600)); err != nil {
+	if err := errors.Join(statefile.Write(file+".state", exportStateKind, &s), os.Remove(file), os.WriteFile(file+".part", []byte(cut+strings.Repeat("not durable", 1<<14)), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 }
