@@ -78,7 +78,7 @@ func (p *copyCommand) places(ctx context.Context, c *output) (from, to ofFiles, 
 		err = to.locate(ctx, c)
 	}
 	if err == nil && p.ToDir != "" && to.Endpoint == "" && !exists(filepath.Join(to.Dir, "CURRENT")) {
-		err = fmt.Errorf("no store in %s; name one with --to-dir, or make one, with the instance demo and another, by 'flagstone instance create ANOTHER --dir %s'", to.Dir, to.Dir)
+		err = fmt.Errorf("no store in %s; name one with --to-dir, or make one with 'flagstone instance create demo --dir %s'", to.Dir, to.Dir)
 	}
 	if err != nil {
 		return from, to, err
@@ -128,7 +128,7 @@ func (p *copyCommand) Run(ctx context.Context, c *output) (err error) {
 	if err := m.check(); err != nil {
 		return err
 	}
-	unlock, err := m.lock()
+	unlock, err := lockState(m.State)
 	if err != nil {
 		return err
 	}
@@ -278,18 +278,9 @@ type tableReader struct {
 func newTableReader(ctx context.Context, source rowSource, table string, after rowfile.Position) (*tableReader, error) {
 	query := instances.Query{Table: table, MaxVersions: math.MaxInt32}
 	r := &tableReader{at: after}
-	if after.Key != "" {
-		key, err := hex.DecodeString(after.Key)
-		if err == nil {
-			var values []row.Value
-			values, err = row.DecodeKey(key, len(source.key()))
-			for _, v := range values {
-				query.Next = append(query.Next, instances.Value{Value: v})
-			}
-		}
-		if err != nil {
-			return nil, fmt.Errorf("the state has no valid key: %w", err)
-		}
+	var err error
+	if query.Next, err = keyOfState(after.Key, len(source.key())); err != nil {
+		return nil, err
 	}
 	ranges, at, err := source.ranges(ctx, &query)
 	if err != nil {
@@ -308,6 +299,25 @@ func newTableReader(ctx context.Context, source rowSource, table string, after r
 		}
 	})
 	return r, nil
+}
+
+// keyOfState reads a key of so many columns as a state has it; "" is none.
+func keyOfState(text string, columns int) (key []instances.Value, err error) {
+	if text == "" {
+		return nil, nil
+	}
+	encoded, err := hex.DecodeString(text)
+	if err == nil {
+		var values []row.Value
+		values, err = row.DecodeKey(encoded, columns)
+		for _, v := range values {
+			key = append(key, instances.Value{Value: v})
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the state has no valid key: %w", err)
+	}
+	return key, nil
 }
 
 // Next reads the next row.

@@ -94,7 +94,14 @@ func TestACopyGoesOn(t *testing.T) {
 	refused(t, "to itself", "copy", "x", "--dir", first)
 	refused(t, "--state: open ", "copy", "x", "--dir", first, "--to-dir", second, "--state", filepath.Join(second, "nodir", "st"))
 	empty := filepath.Join(t.TempDir(), "empty")
-	refused(t, "no store in "+empty+"; name one with --to-dir, or make one, with the instance demo and another, by 'flagstone instance create ANOTHER --dir "+empty+"'", "copy", "x", "--dir", first, "--to-dir", empty)
+	refused(t, "no store in "+empty+"; name one with --to-dir, or make one with 'flagstone instance create demo --dir "+empty+"'", "copy", "x", "--dir", first, "--to-dir", empty)
+	done(t, "instance", "create", "demo", "--dir", empty)
+	done(t, "copy", "x", "--dir", first, "--to-dir", empty)
+	refused(t, "exists already", "instance", "create", "demo", "--dir", empty)
+	other := filepath.Join(t.TempDir(), "other")
+	refused(t, "exists already: instance \"demo\", of type high-performance; a new store has it", "instance", "create", "demo", "--type", "capacity", "--dir", other)
+	done(t, "instance", "delete", "demo", "--dir", other)
+	done(t, "instance", "create", "demo", "--type", "capacity", "--dir", other)
 	refused(t, "--workers is 0", "copy", "x", "--dir", first, "--to-dir", second, "--workers", "0")
 }
 

@@ -33,7 +33,7 @@ type credentials struct {
 	id, secret string
 	// fresh: made by this process, to be shown once.
 	fresh bool
-	// from is the origin: fromEnvironment or a file name.
+	// from is the origin: fromEnvironment, a variable there or a file name.
 	from string
 }
 
@@ -91,6 +91,11 @@ func writeSecret(name string, content []byte) error {
 		return fmt.Errorf("write %s: %w", name, err)
 	}
 	return nil
+}
+
+// origin says where the key of a request comes from.
+func (c credentials) origin() string {
+	return fmt.Sprintf(" (the access key %s is that of %s)", c.id, c.from)
 }
 
 // credentialLines formats an access key as in files and environments.

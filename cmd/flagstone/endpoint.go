@@ -3,6 +3,7 @@ package main
 // This file talks to a Table Store endpoint, this one or another, through the official SDK.
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,8 @@ import (
 	"io/fs"
 	"math"
 	"math/rand/v2"
+	"net"
+	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -45,9 +48,40 @@ func endpointClient(endpoint, instance string, keys []keyPlace, workers int, pat
 		return nil, err
 	}
 	config := tablestore.NewDefaultTableStoreConfig()
-	config.MaxIdleConnections = workers // or else workers would make connections all the time
+	config.Transport = &keyTransport{http.Transport{
+		MaxIdleConnsPerHost: workers, // or else workers would make connections all the time
+		IdleConnTimeout:     config.IdleConnTimeout,
+		DialContext:         (&net.Dialer{Timeout: config.HTTPTimeout.ConnectionTimeout}).DialContext,
+	}, creds.origin()}
 	config.MaxRetryTime, config.RetryTimes = patience, math.MaxUint32
 	return tablestore.NewClientWithConfig(endpoint, instance, creds.id, creds.secret, "", config), nil
+}
+
+// keyTransport adds to refusals of an access key where it comes from.
+type keyTransport struct {
+	http.Transport
+	origin string
+}
+
+// RoundTrip sends a request.
+func (t *keyTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := t.Transport.RoundTrip(r)
+	if err != nil || response.StatusCode != http.StatusForbidden {
+		return response, err
+	}
+	body, err := io.ReadAll(response.Body)
+	if err = errors.Join(err, response.Body.Close()); err != nil {
+		return nil, err
+	}
+	refusal := new(otspb.Error)
+	if err := proto.Unmarshal(body, refusal); err == nil && refusal.GetCode() == ots.CodeAuthFailed {
+		refusal.Message = new(refusal.GetMessage() + t.origin)
+		if body, err = proto.Marshal(refusal); err != nil {
+			return nil, err
+		}
+	}
+	response.Body, response.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	return response, nil
 }
 
 // keyPlace looks for an access key in one place. If there is none, the key has no id, or the error is fs.ErrNotExist.
@@ -56,7 +90,10 @@ type keyPlace func() (credentials, error)
 // environmentKey is the place of the variables whose names begin with a prefix, which is FLAGSTONE_ but for a copy's target.
 func environmentKey(prefix string) keyPlace {
 	return func() (credentials, error) {
-		return environmentCredentials(func(name string) string { return os.Getenv(strings.Replace(name, "FLAGSTONE_", prefix, 1)) })
+		named := func(name string) string { return strings.Replace(name, "FLAGSTONE_", prefix, 1) }
+		c, err := environmentCredentials(func(name string) string { return os.Getenv(named(name)) })
+		c.from = named(envKeyID) + " in " + fromEnvironment
+		return c, err
 	}
 }
 

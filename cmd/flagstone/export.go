@@ -6,11 +6,13 @@ import (
 	"bufio"
 	"cmp"
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"math"
 	"slices"
+	"time"
 
 	"golang.org/x/time/rate"
 
@@ -33,18 +35,24 @@ type exportCommand struct {
 	Rate      float64  `default:"0" placeholder:"ROWS" help:"Write so many rows in a second at most; 0, the default, as many as there are. Rows that --where drops are read besides, and do not count."`
 	Overwrite bool     `help:"Replace the file if it exists."`
 
+	State     string        `type:"path" placeholder:"FILE" help:"Remember in this file how far the export is. Run again with it after an interruption, it goes on there. Until it is complete, the rows are in the file's name with .part. For CSV and JSON Lines."`
+	SaveEvery time.Duration `default:"1s" placeholder:"DURATION" help:"How often --state is written. ${default} if not given."`
+
 	limiter *rate.Limiter // nil: no limit
+	saved   *exportState  // nil: the export cannot go on
 }
 
 // Help is the long help of the command.
 func (exportCommand) Help() string {
 	return `The rows are in the order of their keys. Those of a folder are as they were at one moment. Those of an endpoint are not: each page is read at its own.
 
-JSON Lines and Parquet without --columns hold every version and type, and an import of them makes the same rows. CSV holds the newest version of each column, without its time; two passes over the table find the columns, unless --columns gives all with types. --columns with types makes a Parquet file flat: a column for each, for other programs. The file has its name only when it is complete; until then it is FILE.NUMBER.part.
+JSON Lines and Parquet without --columns hold every version and type, and an import of them makes the same rows. CSV holds the newest version of each column, without its time; two passes over the table find the columns, unless --columns gives all with types. --columns with types makes a Parquet file flat: a column for each, for other programs. The file has its name only when it is complete; until then it is FILE.NUMBER.part, or with --state FILE.part.
+
+With --state the same command goes on behind the rows that are durable. It refuses a folder that was opened to write meanwhile, since the file would not be of one moment. Parquet cannot go on: its index is at its end.
 
   flagstone export orders orders.jsonl
   flagstone export orders orders.parquet --columns total:double,state:string
-  flagstone export orders orders.csv --endpoint http://127.0.0.1:8087`
+  flagstone export orders orders.csv --endpoint http://127.0.0.1:8087 --state export.state`
 }
 
 // plan is what an export writes.
@@ -78,6 +86,10 @@ func (e *exportCommand) plan() (*plan, error) {
 		return nil, misuse("--columns gives a type to some columns; give one to all, or to none")
 	case typed && format == rowfile.JSON:
 		return nil, misuse("JSON Lines have the type of each value; leave the types of --columns out")
+	case e.State != "" && (e.File == stdio || format == rowfile.Parquet):
+		return nil, misuse("--state is for files of CSV and JSON Lines; standard output and a Parquet file, whose index is at its end, cannot go on")
+	case e.State != "" && e.SaveEvery <= 0:
+		return nil, misuse("--save-every is %s; give a time above 0", e.SaveEvery)
 	case e.Versions < 0:
 		return nil, misuse("--versions is %d; give a number, or 0 for all", e.Versions)
 	case flat && e.Versions > 1:
@@ -99,12 +111,19 @@ func (e *exportCommand) Run(ctx context.Context, c *output) (err error) {
 	if e.limiter, err = limiterOf(e.Rate); err != nil {
 		return err
 	}
-	if e.File != stdio && !e.Overwrite && exists(e.File) {
-		return fmt.Errorf("%s exists; give another name, or --overwrite", e.File)
+	if e.State == "" {
+		if err := e.checkNew(); err != nil {
+			return err
+		}
 	}
 	if err := e.locate(ctx, c); err != nil {
 		return err
 	}
+	unlock, err := lockState(e.State)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, unlock()) }()
 	source, err := e.source(ctx, c)
 	if err != nil {
 		return err
@@ -116,11 +135,12 @@ func (e *exportCommand) Run(ctx context.Context, c *output) (err error) {
 			return misuse("--columns %s: that is a column of the key, which is always there", name)
 		}
 	}
-	all := int64(0)
-	if p.format == rowfile.CSV && len(p.typed) == 0 {
-		if layout.Columns, all, err = e.columns(ctx, c, source, p); err != nil {
-			return err
-		}
+	if e.State != "" {
+		return e.goOn(ctx, c, source, p, &layout)
+	}
+	all, err := e.findColumns(ctx, c, source, p, &layout)
+	if err != nil {
+		return err
 	}
 	if e.File == stdio {
 		return e.write(ctx, c, c.out, source, p, &layout, all)
@@ -134,8 +154,24 @@ func (e *exportCommand) Run(ctx context.Context, c *output) (err error) {
 	})
 }
 
+// checkNew refuses a file that is there already.
+func (e *exportCommand) checkNew() error {
+	if e.File != stdio && !e.Overwrite && exists(e.File) {
+		return fmt.Errorf("%s exists; give another name, or --overwrite", e.File)
+	}
+	return nil
+}
+
 // maxColumns bounds the columns of a CSV file.
 const maxColumns = 10_000
+
+// findColumns finds the columns of a file that has to name them, if they are not given, and then the number of rows.
+func (e *exportCommand) findColumns(ctx context.Context, c *output, source rowSource, p *plan, layout *rowfile.Layout) (rows int64, err error) {
+	if p.format == rowfile.CSV && len(p.typed) == 0 {
+		layout.Columns, rows, err = e.columns(ctx, c, source, p)
+	}
+	return rows, err
+}
 
 // columns finds the columns and types of all rows, and the number of rows.
 func (e *exportCommand) columns(ctx context.Context, c *output, source rowSource, p *plan) (columns []rowfile.Column, rows int64, err error) {
@@ -190,13 +226,17 @@ func (e *exportCommand) write(ctx context.Context, c *output, out io.Writer, sou
 		return err
 	}
 	progress := e.progress(c, "exported")
-	progress.Begin(0, 0)
-	rows, unseen := int64(0), newUnseen(p.query.Columns)
+	rows, share, unseen := int64(0), 0.0, newUnseen(p.query.Columns)
 	ranges, at, err := source.ranges(ctx, &p.query)
 	if err != nil {
 		return err
 	}
-	share := 0.0
+	s := e.saved
+	if s != nil && s.Rows > 0 {
+		key, _ := hex.DecodeString(s.Key) // it was read before
+		rows, share, unseen = s.Rows, at.share(key), nil
+	}
+	progress.Begin(rows, share)
 	err = eachPage(ctx, ranges, func(page []rowfile.Row) (err error) {
 		before := share
 		if share, err = at.after(share, page); err != nil {
@@ -204,6 +244,11 @@ func (e *exportCommand) write(ctx context.Context, c *output, out io.Writer, sou
 		}
 		if p.pick != nil {
 			page = p.pick(page)
+		}
+		if s != nil && len(page) > 0 {
+			if page, err = s.behind(page); err != nil {
+				return err
+			}
 		}
 		for i := range page {
 			if err := e.wait(ctx, progress, rows, before); err != nil {
@@ -216,6 +261,11 @@ func (e *exportCommand) write(ctx context.Context, c *output, out io.Writer, sou
 				delete(unseen, page[i].Cells[j].Name)
 			}
 			rows++
+			if s != nil && time.Since(s.at) >= e.SaveEvery {
+				if err := s.save(w, &page[i], rows); err != nil {
+					return err
+				}
+			}
 		}
 		if all > 0 {
 			share = float64(rows) / float64(all)
@@ -225,6 +275,10 @@ func (e *exportCommand) write(ctx context.Context, c *output, out io.Writer, sou
 	})
 	if err == nil {
 		err = w.Close()
+	}
+	if err == nil && s != nil {
+		s.Done = true
+		err = s.save(w, nil, rows)
 	}
 	if err != nil {
 		progress.Clear()

@@ -258,7 +258,10 @@ func (s *endpointSource) splits(q *instances.Query) ([]*tablestore.Split, marks,
 		return nil, nil, err
 	}
 	high, err := s.bound(q, q.To, false)
-	return []*tablestore.Split{{LowerBound: low, UpperBound: high}}, nil, err
+	if err != nil {
+		return nil, nil, err
+	}
+	return splitsFrom([]*tablestore.Split{{LowerBound: low, UpperBound: high}}, s.columns, q.Next), nil, nil
 }
 
 // marksOf are the keys between splits, which are values of the first column.

@@ -218,7 +218,7 @@ func (m *importCommand) Run(ctx context.Context, c *output) (err error) {
 	if err := m.check(); err != nil {
 		return err
 	}
-	unlock, err := m.lock()
+	unlock, err := lockState(m.State)
 	if err != nil {
 		return err
 	}
@@ -264,14 +264,14 @@ func (w *ofWriting) workers(otherwise int) int {
 	return *w.Workers
 }
 
-// lock keeps other processes from the state, if there is one.
-func (w *ofWriting) lock() (unlock func() error, err error) {
-	if w.State == "" {
+// lockState keeps other processes from a state, if there is one.
+func lockState(state string) (unlock func() error, err error) {
+	if state == "" {
 		return func() error { return nil }, nil
 	}
-	lock, err := statefile.Lock(w.State)
+	lock, err := statefile.Lock(state)
 	if errors.Is(err, vfs.ErrLocked) {
-		return nil, fmt.Errorf("another import or copy has the state %s: %w", w.State, err)
+		return nil, fmt.Errorf("another import, export or copy has the state %s: %w", state, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("--state: %w", err)

@@ -120,8 +120,13 @@ func (k *instanceCreateCommand) Run(ctx context.Context, c *output) error {
 	if err := ots.CheckInstanceName(k.Name, ots.Current()); err != nil {
 		return err
 	}
+	comes := k.Name == instances.DefaultName && !exists(filepath.Join(k.Dir, "CURRENT")) // with the new store
 	return k.with(ctx, toMake, func(home admin.Admin) error {
-		if err := home.Create(ctx, k.Name, k.Type); err != nil {
+		err := home.Create(ctx, k.Name, k.Type)
+		switch had := comes && errors.Is(err, instances.ErrExists); {
+		case had && k.Type != ots.HighPerformance:
+			return fmt.Errorf("%w; a new store has it: delete it with 'flagstone instance delete %s', and repeat the command", err, k.Name)
+		case err != nil && !had:
 			return err
 		}
 		fmt.Fprintf(c.err, "flagstone: made instance %s of type %s\n", k.Name, k.Type)

@@ -231,6 +231,9 @@ func (a *atEndpoint) tunnel(ctx context.Context, operation string, request, answ
 		if err := proto.Unmarshal(content, refusal); err != nil || refusal.GetCode() == "" {
 			return fmt.Errorf("the endpoint answers %s", response.Status)
 		}
+		if refusal.GetCode() == ots.CodeAuthFailed {
+			refusal.Message = new(refusal.GetMessage() + creds.origin())
+		}
 		return &ots.Error{Code: refusal.GetCode(), Message: refusal.GetMessage()}
 	}
 	return proto.Unmarshal(content, answer)

@@ -51,6 +51,12 @@ func publish(f *os.File, name string, overwrite bool, fill func(out io.Writer) e
 	if err = errors.Join(err, f.Close()); err != nil {
 		return fmt.Errorf("write %s: %w", temp, err)
 	}
+	return NameFile(temp, name, overwrite)
+}
+
+// NameFile gives a durable file of the operating system, which has the name temp in the same directory, its name, durably.
+// With overwrite it replaces a regular file; otherwise the error matches fs.ErrExist if there is one.
+func NameFile(temp, name string, overwrite bool) (err error) {
 	if !overwrite {
 		err = reserve(name)
 	} else if st, missing := os.Lstat(name); missing == nil && !st.Mode().IsRegular() {

@@ -288,6 +288,9 @@ func newCSVWriter(out io.Writer, l *Layout) (Writer, error) {
 	for i, c := range l.Columns {
 		w.places[c] = i
 	}
+	if l.Behind {
+		return w, nil
+	}
 	for i, c := range append(append([]Column{}, l.Key...), l.Columns...) {
 		if i > 0 {
 			w.line = append(w.line, ',')

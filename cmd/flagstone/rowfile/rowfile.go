@@ -198,12 +198,14 @@ type Layout struct {
 	// Columns are the attribute columns of CSV, and of a flat Parquet file. Two of them may have one name and
 	// different types in CSV. A Parquet file without them has a list of cells in each row.
 	Columns []Column
+	// Behind is set if a CSV file has its header already.
+	Behind bool
 }
 
 // Writer writes rows to a file. One goroutine uses it.
 type Writer interface {
 	Write(r *Row) error
-	// Close writes what is left. It does not close the output.
+	// Close writes what is left. It does not close the output. More rows of CSV and JSON Lines may follow.
 	Close() error
 }
 

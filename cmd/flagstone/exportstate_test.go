@@ -1,0 +1,217 @@
+package main
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/flagstone-db/flagstone/cmd/flagstone/statefile"
+	"github.com/flagstone-db/flagstone/instances"
+	"github.com/flagstone-db/flagstone/row"
+)
+
+// manyRows fills a table x with rows of several types and versions, and returns its folder.
+func manyRows(t *testing.T, rows int, dir string) string {
+	t.Helper()
+	done(t, "table", "create", "x", "--dir", dir, "--key", "k:string", "--key", "n:integer", "--versions", "3", "--version-offset", "4000000000")
+	var lines strings.Builder
+	for n := range rows {
+		other := `{"binary":"00"}`
+		if n%3 == 0 {
+			other = strconv.Itoa(n)
+		}
+		fmt.Fprintf(&lines, `{"key":[{"name":"k","value":"a\"%d"},{"name":"n","value":%d}],"columns":[{"name":"a","version":1600000000000,"value":"line\n%d"},{"name":"a","version":1500000000000,"value":%s}`, n%2, n, n, other)
+		if n%3 == 1 {
+			fmt.Fprintf(&lines, `,{"name":"b","version":1600000000000,"value":%s}`, other)
+		}
+		lines.WriteString("]}\n")
+	}
+	name := filepath.Join(t.TempDir(), "lines.jsonl")
+	if err := os.WriteFile(name, []byte(lines.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	done(t, "import", "x", name, "--dir", dir)
+	return dir
+}
+
+// holdsAll compares a complete export with what it should hold.
+func holdsAll(t *testing.T, name, want string) {
+	t.Helper()
+	if got, err := os.ReadFile(name); err != nil || string(got) != want {
+		t.Errorf("%s has %d bytes, want %d, %v", name, len(got), len(want), err)
+	}
+	if exists(name + ".part") {
+		t.Errorf("%s.part is left", name)
+	}
+}
+
+// TestAKilledExportEndsWithTheRowsOfTheTable kills exports of a folder and of an endpoint, of a whole table and of a part
+// of it, which go on by their state.
+func TestAKilledExportEndsWithTheRowsOfTheTable(t *testing.T) {
+	files, served, folder := t.TempDir(), manyRows(t, 800, newHome(t)), manyRows(t, 800, newHome(t))
+	_, url := servingProcess(t, "--dir", served, "--sync", "none")
+	for name, c := range map[string]struct {
+		extension string
+		kills     int
+		args      []string
+	}{
+		"folder":   {".jsonl", 10, []string{"--dir", folder}},
+		"columns":  {".csv", 3, []string{"--dir", folder}},
+		"endpoint": {".csv", 10, []string{"--dir", served, "--endpoint", url, "--columns", "a:string,b:integer,b:binary"}},
+		"part":     {".jsonl", 3, []string{"--dir", served, "--endpoint", url, "--prefix", `a"1`, "--from", "100", "--to", "750", "--where", "a exists"}},
+	} {
+		all := filepath.Join(files, name+c.extension)
+		done(t, slices.Concat([]string{"export", "x", all}, c.args)...)
+		want, err := os.ReadFile(all)
+		if err != nil || len(want) < 10_000 {
+			t.Fatalf("%d bytes, %v", len(want), err)
+		}
+		killAtRandom(t, c.kills, func(round int) (run func() []string, verify func()) {
+			file := filepath.Join(files, fmt.Sprint(name, round, c.extension))
+			args := slices.Concat([]string{"export", "x", file, "--state", file + ".state", "--save-every", "1ms", "--rate", "20000"}, c.args)
+			return func() []string { return args }, func() {
+				t.Helper()
+				holdsAll(t, file, string(want))
+				if _, _, errOut := command(t, args...); !strings.Contains(errOut, "all of it is exported by an earlier run: ") {
+					t.Errorf("once more: %s", errOut)
+				}
+			}
+		})
+	}
+}
+
+// cutExport makes of a complete export one that has only so many lines.
+func cutExport(t *testing.T, file string, lines int) {
+	t.Helper()
+	var s exportState
+	if err := statefile.Read(file+".state", exportStateKind, &s); err != nil {
+		t.Fatal(err)
+	}
+	content, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cut := strings.Join(strings.SplitAfter(string(content), "\n")[:lines], "")
+	var last instances.Row
+	if err := json.Unmarshal([]byte(cut[strings.LastIndexByte(cut[:len(cut)-1], '\n')+1:]), &last); err != nil {
+		t.Fatal(err)
+	}
+	key, err := row.AppendKey(nil, 2, last.Key[0].Value.Value, last.Key[1].Value.Value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Done, s.Rows, s.Bytes, s.Key = false, int64(lines), int64(len(cut)), hex.EncodeToString(key)
+	if err := errors.Join(statefile.Write(file+".state", exportStateKind, &s), os.Remove(file), os.WriteFile(file+".part", []byte(cut+strings.Repeat("not durable", 1<<14)), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestAnExportGoesOnOnlyWhereItMay changes what an interrupted export finds: its options, its files, and its folder.
+func TestAnExportGoesOnOnlyWhereItMay(t *testing.T) {
+	dir := manyRows(t, 100, newHome(t))
+	file := filepath.Join(t.TempDir(), "x.jsonl")
+	args := []string{"export", "x", file, "--state", file + ".state", "--dir", dir}
+	done(t, args...)
+	content, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := string(content)
+	goesOn := func(args ...string) {
+		t.Helper()
+		if status, _, said := command(t, args...); status != 0 || !strings.Contains(said, "goes on after 40 rows") || !strings.Contains(said, "exported 100 rows") {
+			t.Errorf("status %d, %s", status, said)
+		}
+		holdsAll(t, file, want)
+	}
+	cutExport(t, file, 40)
+	goesOn(args...)
+
+	cutExport(t, file, 40)
+	refused(t, "the state of another export", append(args, "--versions", "1")...)
+	refused(t, "the state of another export", append(args, "--where", "a exists")...)
+	refused(t, "whose state is not", "export", "x", file, "--state", file+".other", "--dir", dir)
+	refused(t, "cannot go on", "export", "x", filepath.Join(t.TempDir(), "x.parquet"), "--state", file+".state", "--dir", dir)
+	refused(t, "cannot go on", "export", "x", "--state", file+".state", "--dir", dir)
+	refused(t, "--save-every is 0s", append(args, "--save-every", "0s")...)
+	if err := os.WriteFile(file, []byte("of another program"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, "exists", args...)
+	done(t, append(args, "--overwrite")...)
+	holdsAll(t, file, want)
+
+	cutExport(t, file, 40)
+	part, err := os.ReadFile(file + ".part")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(file+".part", 10); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, "has 10 bytes, and had", args...)
+	if err := os.WriteFile(file+".part", part, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	done(t, "put", "x", "a", "1", "-s", "a=1", "--dir", dir)
+	refused(t, "was opened to write since the export began, so the file would not be of one moment", args...)
+	url, stop := serving(t, "--dir", dir)
+	refused(t, "was opened to write since", args...) // that server is found
+
+	// At an endpoint, where the last row is gone meanwhile, and after which the folder is read.
+	if err := errors.Join(os.Remove(file+".part"), os.Remove(file+".state")); err != nil {
+		t.Fatal(err)
+	}
+	done(t, "delete", "x", "a", "1", "--dir", dir)
+	named := append(slices.Clone(args), "--endpoint", url)
+	for _, at := range [][]string{args, named, append(named, "--from", "a")} {
+		_ = os.Remove(file + ".state")
+		_ = os.Remove(file)
+		done(t, at...)
+		holdsAll(t, file, want)
+		cutExport(t, file, 40)
+		goesOn(at...)
+	}
+	if err := errors.Join(os.Remove(file+".state"), os.Remove(file)); err != nil {
+		t.Fatal(err)
+	}
+	done(t, args...)
+	cutExport(t, file, 40)
+	done(t, "delete", "x", `a"0`, "78", "--dir", dir)
+	stop()
+	status, _, said := command(t, args...)
+	if status != 0 || !strings.Contains(said, "not of one moment") {
+		t.Errorf("status %d, %s", status, said)
+	}
+	holdsAll(t, file, want) // with the row that was there
+}
+
+// TestAnExportThatWasKilledWhileItGotItsNameGetsIt has each state of files that a kill at the end leaves.
+func TestAnExportThatWasKilledWhileItGotItsNameGetsIt(t *testing.T) {
+	dir := manyRows(t, 10, newHome(t))
+	file := filepath.Join(t.TempDir(), "x.jsonl")
+	args := []string{"export", "x", file, "--state", file + ".state", "--dir", dir}
+	done(t, args...)
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, reserved := range []bool{false, true} {
+		err := os.Rename(file, file+".part")
+		if reserved {
+			err = errors.Join(err, os.WriteFile(file, nil, 0o600))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		done(t, args...)
+		holdsAll(t, file, string(want))
+	}
+}
