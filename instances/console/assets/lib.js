@@ -21,28 +21,30 @@ function build(element, attributes, children) {
   return element;
 }
 
-// set changes what is in an element, where it differs: focus, selection and scrolling stay. A row of a long table that is
-// out of sight changes when it comes into sight.
+// set changes what is in an element, where it differs: focus, selection and scrolling stay. A row of a long table has only
+// its text until it comes into sight, and then changes while it is in sight.
 export function set(element, ...children) {
   mergeChildren(element, h('div', {}, ...children));
 }
 
 const cellsOf = new WeakMap(); // by row of a long table: what makes its cells
-const seen = new WeakSet(); // rows in sight
+const seen = new WeakSet(); // rows in sight, or so near that the next press of a key can show them
 const sight = new IntersectionObserver(changes => {
   for (const { target, isIntersecting } of changes) {
     isIntersecting ? seen.add(target) : seen.delete(target);
     if (isIntersecting && cellsOf.has(target)) fill(target);
   }
-});
+}, { rootMargin: '50%', scrollMargin: '50%' });
 
 const fill = row => set(row, ...cellsOf.get(row)());
 
-// whole fills the rows in a new part of the page.
+// whole gives the rows of long tables in a new part of the page their text, as one cell: a search finds it and a screen
+// reader reads it, and a browser lays out a cell for each row instead of ten.
 function whole(part) {
   for (const row of [part, ...part.querySelectorAll?.('tr') ?? []]) {
     if (!cellsOf.has(row)) continue;
-    fill(row);
+    const cells = cellsOf.get(row)();
+    row.append(h('td', { class: 'line', colspan: cells.length }, cells.map(cell => cell.textContent).join(' ')));
     sight.observe(row);
   }
   return part;
@@ -192,7 +194,6 @@ export function duration(n) {
 export const share = x => x > 0 && x < 0.0005 ? '<0.1%' : `${(100 * x).toFixed(x < 0.1 ? 1 : 0)}%`;
 export const moment = milliseconds => new Date(milliseconds).toISOString().slice(0, 19).replace('T', ' ');
 export const clock = milliseconds => new Date(milliseconds).toLocaleTimeString();
-export const ttl = seconds => seconds < 0 ? 'for ever' : `${seconds} s`;
 export const link = (page, instance, table, tab) => `#/${page}/${encodeURIComponent(instance)}/${encodeURIComponent(table)}${tab ? `/${tab}` : ''}`;
 
 // tiles are figures with a name each.
