@@ -192,7 +192,7 @@ export function duration(n) {
 }
 
 export const share = x => x > 0 && x < 0.0005 ? '<0.1%' : `${(100 * x).toFixed(x < 0.1 ? 1 : 0)}%`;
-export const moment = milliseconds => new Date(milliseconds).toISOString().slice(0, 19).replace('T', ' ');
+export const moment = milliseconds => new Date(milliseconds).toLocaleString('sv'); // Swedes write 2006-01-02 15:04:05
 export const clock = milliseconds => new Date(milliseconds).toLocaleTimeString();
 export const link = (page, instance, table, tab) => `#/${page}/${encodeURIComponent(instance)}/${encodeURIComponent(table)}${tab ? `/${tab}` : ''}`;
 

@@ -75,6 +75,10 @@ func TestEveryPageIsWholeAndOpenToAll(t *testing.T) {
 			}
 		}
 	}
+	call(b, emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: "Asia/Shanghai"})
+	if at := eval[string](b, "import('./lib.js').then(l => l.moment(0))"); at != "1970-01-01 08:00:00" {
+		t.Errorf("a time is %s, as the clock of the machine is not", at)
+	}
 	for _, wrong := range b.faults() {
 		t.Error(wrong)
 	}
