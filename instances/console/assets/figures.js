@@ -72,7 +72,13 @@ function paceBetween(now, before, seconds) {
   return { rate: total * every / seconds, p50: quantile(0.5), p99: quantile(0.99) };
 }
 
-export const paces = of => between((now, before, seconds) => paceBetween(of(now), of(before), seconds));
+const known = new WeakMap(); // by latency: its pace since the picture before, which several lines of a chart ask for
+export const paces = of => between((now, before, seconds) => {
+  const latency = of(now);
+  if (!latency) return { rate: 0 };
+  if (!known.has(latency)) known.set(latency, paceBetween(latency, of(before), seconds));
+  return known.get(latency);
+});
 
 const probe = h('span', { hidden: true });
 function resolved(name) {
@@ -95,10 +101,11 @@ export function chart(title, lines, format) {
     const value = at == null ? u.data[series].at(-1) : v;
     return value == null ? '-' : write(value);
   };
+  const room = () => figure.clientWidth - 18;
   const draw = () => {
     const data = [times(), ...lines.map(([, values]) => values())];
     if (!figure.isConnected || data[0].length === 0) return;
-    const width = figure.clientWidth - 18;
+    const width = room();
     if (plot && drawnIn !== resolved('--accent')) {
       plot.destroy();
       plot = undefined;
@@ -116,6 +123,6 @@ export function chart(title, lines, format) {
       series: [{ label: 'at', value: shown(at => clock(1000 * at)) }, ...lines.map(([label], i) => ({ label, stroke: () => resolved(colors[i]), width: 2, points: { show: false }, value: shown(format) }))],
     }, data, figure);
   };
-  new ResizeObserver(draw).observe(figure);
+  new ResizeObserver(() => { if (plot?.width !== room()) draw(); }).observe(figure);
   return { figure, draw };
 }

@@ -27,6 +27,7 @@ export function set(element, ...children) {
   mergeChildren(element, h('div', {}, ...children));
 }
 
+const long = 50; // rows of a table
 const cellsOf = new WeakMap(); // by row of a long table: what makes its cells
 const seen = new WeakSet(); // rows in sight, or so near that the next press of a key can show them
 const sight = new IntersectionObserver(changes => {
@@ -38,16 +39,24 @@ const sight = new IntersectionObserver(changes => {
 
 const fill = row => set(row, ...cellsOf.get(row)());
 
-// whole gives the rows of long tables in a new part of the page their text, as one cell: a search finds it and a screen
-// reader reads it, and a browser lays out a cell for each row instead of ten.
+const waiting = []; // rows of long tables that have no cell yet
+
+// whole has the rows of long tables in a new part of the page wait for their text.
 function whole(part) {
-  for (const row of [part, ...part.querySelectorAll?.('tr') ?? []]) {
-    if (!cellsOf.has(row)) continue;
+  const rows = [part, ...part.querySelectorAll?.('tr') ?? []].filter(row => cellsOf.has(row));
+  if (waiting.push(...rows) === rows.length && rows.length) requestAnimationFrame(lines);
+  return part;
+}
+
+// lines gives some rows their text, as one cell: a search finds it and a screen reader reads it, and a browser lays out a
+// cell for each row instead of ten. The other rows are for the next frames, so that the page answers meanwhile.
+function lines() {
+  for (const row of waiting.splice(0, 2 * long)) {
     const cells = cellsOf.get(row)();
     row.append(h('td', { class: 'line', colspan: cells.length }, cells.map(cell => cell.textContent).join(' ')));
     sight.observe(row);
   }
-  return part;
+  if (waiting.length) requestAnimationFrame(lines);
 }
 
 function mergeChildren(old, next) {
@@ -198,8 +207,6 @@ export const link = (page, instance, table, tab) => `#/${page}/${encodeURICompon
 
 // tiles are figures with a name each.
 export const tiles = pairs => h('dl', { class: 'tiles' }, pairs.map(([name, value]) => h('div', {}, h('dt', {}, name), h('dd', {}, value))));
-
-const long = 50; // rows
 
 // table makes a table, to be shown by set; a column is [title, cell of an item, whether it is a number].
 export function table(caption, columns, items, empty) {
