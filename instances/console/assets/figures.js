@@ -6,9 +6,9 @@ const step = 2000, kept = 150; // milliseconds, pictures
 const every = 64; // the engine times one operation in so many
 
 // operations is about how many operations a latency of the engine stands for.
-export const operations = latency => every * Object.values(latency.buckets).reduce((a, b) => a + b, 0);
+const operations = latency => every * Object.values(latency.buckets).reduce((a, b) => a + b, 0);
 
-const pictures = []; // {at: seconds, figures: by store, tables: by name}, the newest last
+const pictures = []; // {at: seconds, figures, gets, updates: by store, tables: by name}, the newest last
 const listeners = new Set();
 
 // start reads the figures until signal ends it.
@@ -17,7 +17,9 @@ export function start(signal) {
   live(signal, step, async () => {
     const figures = await ask('GET figures');
     const tables = new Map(Object.values(figures).flatMap(store => (store.Tables ?? []).map(t => [t.Name, t])));
-    pictures.push({ at: Date.now() / 1000, figures, tables });
+    const total = name => Object.fromEntries(Object.entries(figures).map(([kind, store]) =>
+      [kind, (store.Tables ?? []).reduce((sum, t) => sum + operations(t[name]), 0)]));
+    pictures.push({ at: Date.now() / 1000, figures, tables, gets: total('Gets'), updates: total('Updates') });
     if (pictures.length > kept) pictures.shift();
     for (const f of listeners) f();
   });
