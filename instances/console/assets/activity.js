@@ -21,7 +21,7 @@ export function activity({ main, signal }) {
     const matching = last.done.filter(e => JSON.stringify(e).toLowerCase().includes(text)).reverse();
     set(done, table('Done lately', [['at', e => clock(e.at_millis)], ...columns, ['wrote', e => e.written ? bytes(e.written) : '', true],
       ['took', e => e.took_seconds ? duration(Math.round(e.took_seconds * 1e9)) : '', true],
-      ['', e => e.error ? h('span', { class: 'bad' }, e.error) : [e.cancelled && 'ended early', e.moved && 'moved unchanged', e.dropped && `left out ${count(e.dropped)} cells`, e.made && `made ${e.made.join(', ')}`].filter(Boolean).join(', ')],
+      ['result', e => e.error ? h('span', { class: 'bad' }, e.error) : [e.cancelled && 'ended early', e.moved && 'moved unchanged', e.dropped && `left out ${count(e.dropped)} cells`, e.made && `made ${e.made.join(', ')}`].filter(Boolean).join(', ')],
     ], matching, text ? 'Nothing has this text.' : 'Nothing was done since the server was started.'));
   };
   filter.addEventListener('input', () => last && show());

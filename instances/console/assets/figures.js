@@ -6,9 +6,9 @@ const step = 2000, kept = 150; // milliseconds, pictures
 const every = 64; // the engine times one operation in so many
 
 // operations is about how many operations a latency of the engine stands for.
-export const operations = latency => every * Object.values(latency.buckets).reduce((a, b) => a + b, 0);
+const operations = latency => every * Object.values(latency.buckets).reduce((a, b) => a + b, 0);
 
-const pictures = []; // {at: seconds, figures: by store, tables: by name}, the newest last
+const pictures = []; // {at: seconds, figures, gets, updates: by store, tables: by name}, the newest last
 const listeners = new Set();
 
 // start reads the figures until signal ends it.
@@ -17,7 +17,9 @@ export function start(signal) {
   live(signal, step, async () => {
     const figures = await ask('GET figures');
     const tables = new Map(Object.values(figures).flatMap(store => (store.Tables ?? []).map(t => [t.Name, t])));
-    pictures.push({ at: Date.now() / 1000, figures, tables });
+    const total = name => Object.fromEntries(Object.entries(figures).map(([kind, store]) =>
+      [kind, (store.Tables ?? []).reduce((sum, t) => sum + operations(t[name]), 0)]));
+    pictures.push({ at: Date.now() / 1000, figures, tables, gets: total('Gets'), updates: total('Updates') });
     if (pictures.length > kept) pictures.shift();
     for (const f of listeners) f();
   });
@@ -72,7 +74,13 @@ function paceBetween(now, before, seconds) {
   return { rate: total * every / seconds, p50: quantile(0.5), p99: quantile(0.99) };
 }
 
-export const paces = of => between((now, before, seconds) => paceBetween(of(now), of(before), seconds));
+const known = new WeakMap(); // by latency: its pace since the picture before, which several lines of a chart ask for
+export const paces = of => between((now, before, seconds) => {
+  const latency = of(now);
+  if (!latency) return { rate: 0 };
+  if (!known.has(latency)) known.set(latency, paceBetween(latency, of(before), seconds));
+  return known.get(latency);
+});
 
 const probe = h('span', { hidden: true });
 function resolved(name) {
@@ -95,10 +103,11 @@ export function chart(title, lines, format) {
     const value = at == null ? u.data[series].at(-1) : v;
     return value == null ? '-' : write(value);
   };
+  const room = () => figure.clientWidth - 18;
   const draw = () => {
     const data = [times(), ...lines.map(([, values]) => values())];
     if (!figure.isConnected || data[0].length === 0) return;
-    const width = figure.clientWidth - 18;
+    const width = room();
     if (plot && drawnIn !== resolved('--accent')) {
       plot.destroy();
       plot = undefined;
@@ -116,6 +125,6 @@ export function chart(title, lines, format) {
       series: [{ label: 'at', value: shown(at => clock(1000 * at)) }, ...lines.map(([label], i) => ({ label, stroke: () => resolved(colors[i]), width: 2, points: { show: false }, value: shown(format) }))],
     }, data, figure);
   };
-  new ResizeObserver(draw).observe(figure);
+  new ResizeObserver(() => { if (plot?.width !== room()) draw(); }).observe(figure);
   return { figure, draw };
 }

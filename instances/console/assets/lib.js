@@ -21,31 +21,42 @@ function build(element, attributes, children) {
   return element;
 }
 
-// set changes what is in an element, where it differs: focus, selection and scrolling stay. A row of a long table that is
-// out of sight changes when it comes into sight.
+// set changes what is in an element, where it differs: focus, selection and scrolling stay. A row of a long table has only
+// its text until it comes into sight, and then changes while it is in sight.
 export function set(element, ...children) {
   mergeChildren(element, h('div', {}, ...children));
 }
 
+const long = 50; // rows of a table
 const cellsOf = new WeakMap(); // by row of a long table: what makes its cells
-const seen = new WeakSet(); // rows in sight
+const seen = new WeakSet(); // rows in sight, or so near that the next press of a key can show them
 const sight = new IntersectionObserver(changes => {
   for (const { target, isIntersecting } of changes) {
     isIntersecting ? seen.add(target) : seen.delete(target);
     if (isIntersecting && cellsOf.has(target)) fill(target);
   }
-});
+}, { rootMargin: '50%', scrollMargin: '50%' });
 
 const fill = row => set(row, ...cellsOf.get(row)());
 
-// whole fills the rows in a new part of the page.
+const waiting = []; // rows of long tables that have no cell yet
+
+// whole has the rows of long tables in a new part of the page wait for their text.
 function whole(part) {
-  for (const row of [part, ...part.querySelectorAll?.('tr') ?? []]) {
-    if (!cellsOf.has(row)) continue;
-    fill(row);
+  const rows = [part, ...part.querySelectorAll?.('tr') ?? []].filter(row => cellsOf.has(row));
+  if (waiting.push(...rows) === rows.length && rows.length) requestAnimationFrame(lines);
+  return part;
+}
+
+// lines gives some rows their text, as one cell: a search finds it and a screen reader reads it, and a browser lays out a
+// cell for each row instead of ten. The other rows are for the next frames, so that the page answers meanwhile.
+function lines() {
+  for (const row of waiting.splice(0, 2 * long)) {
+    const cells = cellsOf.get(row)();
+    row.append(h('td', { class: 'line', colspan: cells.length }, cells.map(cell => cell.textContent).join(' ')));
     sight.observe(row);
   }
-  return part;
+  if (waiting.length) requestAnimationFrame(lines);
 }
 
 function mergeChildren(old, next) {
@@ -190,15 +201,12 @@ export function duration(n) {
 }
 
 export const share = x => x > 0 && x < 0.0005 ? '<0.1%' : `${(100 * x).toFixed(x < 0.1 ? 1 : 0)}%`;
-export const moment = milliseconds => new Date(milliseconds).toISOString().slice(0, 19).replace('T', ' ');
+export const moment = milliseconds => new Date(milliseconds).toLocaleString('sv'); // Swedes write 2006-01-02 15:04:05
 export const clock = milliseconds => new Date(milliseconds).toLocaleTimeString();
-export const ttl = seconds => seconds < 0 ? 'for ever' : `${seconds} s`;
 export const link = (page, instance, table, tab) => `#/${page}/${encodeURIComponent(instance)}/${encodeURIComponent(table)}${tab ? `/${tab}` : ''}`;
 
 // tiles are figures with a name each.
 export const tiles = pairs => h('dl', { class: 'tiles' }, pairs.map(([name, value]) => h('div', {}, h('dt', {}, name), h('dd', {}, value))));
-
-const long = 50; // rows
 
 // table makes a table, to be shown by set; a column is [title, cell of an item, whether it is a number].
 export function table(caption, columns, items, empty) {

@@ -1,6 +1,6 @@
 // The stores, as a whole.
 import { ask, bytes, count, duration, h, live, moment, set, share, table, tiles } from './lib.js';
-import { amplification, chart, follow, latest, operations, rates } from './figures.js';
+import { amplification, chart, follow, latest, rates } from './figures.js';
 import { jobs } from './activity.js';
 
 export function overview({ main, signal }) {
@@ -28,16 +28,8 @@ function store(kind) {
   const of = p => p.figures[kind];
   const facts = h('div');
   const sum = (f, m) => (m?.Tables ?? []).reduce((total, t) => total + f(t), 0);
-  const done = name => { // of a picture, which is asked for often
-    const known = new WeakMap();
-    return ({ figures: { [kind]: m } }) => {
-      if (m && !known.has(m)) known.set(m, sum(t => operations(t[name]), m));
-      return known.get(m);
-    };
-  };
-  const gets = done('Gets'), updates = done('Updates');
   const charts = [
-    chart('Operations per second', [['gets', () => rates(gets)], ['updates', () => rates(updates)]], count),
+    chart('Operations per second', [['gets', () => rates(p => p.gets[kind])], ['updates', () => rates(p => p.updates[kind])]], count),
     chart('Bytes written per second', [['log', () => rates(p => of(p)?.LogBytes)], ['flushes', () => rates(p => of(p)?.FlushedBytes)], ['compactions', () => rates(p => of(p)?.CompactedOut)]], bytes),
   ];
   return {

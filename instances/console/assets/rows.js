@@ -32,7 +32,7 @@ export function rows({ main, signal, instance, name }) {
     form.replaceChildren(
       ...key.map((k, i) => field(`${k.name} (${k.type})`, { name: `key${i}` })),
       field('From, of the next column', { name: 'from' }), field('To, excluded', { name: 'to' }),
-      field('Filter', { name: 'where', placeholder: 'state == "paid" and total > 10.0' }), field('Columns, with commas', { name: 'columns' }),
+      field('Filter', { name: 'where', placeholder: 'state == "paid" and total > 10.0', size: 34 }), field('Columns, with commas', { name: 'columns' }),
       field('Versions', { name: 'versions', type: 'number', min: 1, value: 1, class: 'short' }), field('Rows', { name: 'limit', type: 'number', min: 1, max: 5000, value: 50, class: 'short' }),
       field('Backward', { name: 'backward', type: 'checkbox' }), h('button', { class: 'main' }, 'Show'));
     form.addEventListener('submit', action(said, async () => {

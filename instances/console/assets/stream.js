@@ -30,7 +30,7 @@ export function stream({ main, signal, at }) {
       const { hours, created_millis: made, shards: list, readers: known, id } = found.stream;
       set(facts, tiles([['records are kept for', `${hours} h`], ['since', moment(made)], ['shards', list.length], ['of these ended', list.filter(s => s.ended).length]]), h('p', { class: 'soft' }, 'Its id is ', h('code', {}, id), '.'));
       set(shards, table('Shards', [
-        ['shard', s => h('code', {}, s.id)], ['came from', s => s.parents.map(p => h('div', {}, h('code', {}, p)))], ['state', s => s.ended ? 'ended' : 'open'],
+        ['shard', s => h('code', {}, s.id)], ['came from', s => s.parents.length ? s.parents.map(p => h('div', {}, h('code', {}, p))) : 'none'], ['state', s => s.ended ? 'ended' : 'open'],
       ], list, 'All shards have expired.'));
       set(readers, h('h2', {}, 'Readers without a tunnel'), h('p', { class: 'soft' }, 'A reader with an iterator (GetStreamRecord) keeps its place itself. This is what the server gave, since it was started, to the access keys that asked last.'), table('Readers', [
         ['access key', r => h('code', {}, r.access_key)], ['shard', r => h('code', {}, r.shard)], ['was given', r => given(r)], ['asked', r => ago(found.now_millis, r.asked_millis)],

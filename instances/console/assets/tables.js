@@ -1,6 +1,12 @@
 // All tables, or those of one instance.
-import { ask, bytes, count, duration, field, h, link, live, set, table, ttl } from './lib.js';
+import { ask, bytes, count, duration, field, h, link, live, set, table } from './lib.js';
 import { follow, latest, pace, rise, rowBytes, tableOf } from './figures.js';
+
+// special are the options of a table that are not those of a new one.
+const special = t => [
+  t.max_versions !== 1 && `${t.max_versions} versions`, t.time_to_live >= 0 && `rows live ${t.time_to_live} s`,
+  t.stream_hours && h('a', { href: link('table', t.instance, t.name, 'stream') }, `stream of ${t.stream_hours} h`),
+].filter(Boolean);
 
 export function tables({ main, signal, parts: [only] }) {
   const list = h('div'), filter = field('Only names with', { type: 'search', name: 'filter' });
@@ -21,8 +27,7 @@ export function tables({ main, signal, parts: [only] }) {
       [sorted('name'), t => h('a', { href: link('table', t.instance, t.name) }, only ? t.name : t.full)],
       [sorted('units/s'), t => count(t.units), true], [sorted('refused/s'), t => h('span', { class: t.refused > 0 && 'bad' }, count(t.refused)), true], [sorted('bytes/row'), t => bytes(t.row), true], [sorted('gets/s'), t => count(t.gets.rate), true], ['p50', t => duration(t.gets.p50), true], ['p99', t => duration(t.gets.p99), true],
       [sorted('updates/s'), t => count(t.updates.rate), true], ['p50', t => duration(t.updates.p50), true], ['p99', t => duration(t.updates.p99), true],
-      [sorted('size'), t => bytes(t.bytes), true], [sorted('partitions'), t => t.partitions, true], ['key', t => t.key.map(k => `${k.name} ${k.type}`).join(', ')],
-      ['versions', t => t.max_versions, true], ['time to live', t => ttl(t.time_to_live)], ['stream', t => t.stream_hours ? h('a', { href: link('table', t.instance, t.name, 'stream') }, `${t.stream_hours} h`) : 'none'],
+      [sorted('size'), t => bytes(t.bytes), true], [sorted('partitions'), t => t.partitions, true], ['key and options', t => [t.key.map(k => `${k.name} ${k.type}`).join(', '), h('div', { class: 'soft' }, special(t).flatMap((option, i) => i ? [', ', option] : [option]))]],
     ], items, known.length ? 'No name has this text.' : 'There are no tables yet.'));
   };
   filter.addEventListener('input', show);

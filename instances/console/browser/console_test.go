@@ -34,7 +34,7 @@ var pages = []struct{ name, at, text string }{
 }
 
 // TestEveryPageIsWholeAndOpenToAll opens every page in two sizes and both themes: it shows what it should, asks for nothing
-// elsewhere, reports no error, is no wider than a narrow screen, and has no serious barrier.
+// elsewhere, reports no error, is no wider than the screen, scrolls no table sideways on a wide one, and has no serious barrier.
 func TestEveryPageIsWholeAndOpenToAll(t *testing.T) {
 	r, pictures := serve(t), os.Getenv("PICTURES")
 	b := enter(t, r)
@@ -56,6 +56,9 @@ func TestEveryPageIsWholeAndOpenToAll(t *testing.T) {
 				if over := eval[int](b, "document.documentElement.scrollWidth - innerWidth"); over > 0 {
 					t.Errorf("%s, %s: %d pixels wider than the screen", p.name, size, over)
 				}
+				if sideways := eval[[]string](b, "[...document.querySelectorAll('.wide')].filter(e => e.scrollWidth > e.clientWidth).map(e => e.ariaLabel)"); size == "wide" && len(sideways) > 0 {
+					t.Errorf("%s, %s: %q scroll sideways", p.name, size, sideways)
+				}
 				for _, barrier := range b.barriers() {
 					t.Errorf("%s, %s, %s: %s", p.name, theme, size, barrier)
 				}
@@ -71,6 +74,10 @@ func TestEveryPageIsWholeAndOpenToAll(t *testing.T) {
 				}
 			}
 		}
+	}
+	call(b, emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: "Asia/Shanghai"})
+	if at := eval[string](b, "import('./lib.js').then(l => l.moment(0))"); at != "1970-01-01 08:00:00" {
+		t.Errorf("a time is %s, as the clock of the machine is not", at)
 	}
 	for _, wrong := range b.faults() {
 		t.Error(wrong)
