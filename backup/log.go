@@ -26,8 +26,10 @@ import (
 const (
 	logPrefix = "log/"
 	logMagic  = "flagblog"
-	// logVersion is that of parts whose records are packed. Those of formatVersion are plain.
+	// logVersion is that of parts. Before packedLogs records are plain. logBlock is the largest block of packed ones.
 	logVersion = 2
+	packedLogs = 2
+	logBlock   = 256 << 10
 	// maxLogNotes, maxLogNote and maxNoteBytes bound what the header of a part of a log takes in memory: notes, bytes of
 	// a field, bytes of all notes. A store keeps less: 4,096 notes, of 256 KiB together.
 	maxLogNotes  = 1 << 16
@@ -99,23 +101,20 @@ func writeLog(w io.Writer, sealer Sealer, p *logPart, notes []flagstone.LogNote,
 		if _, err := w.Write(header); err != nil {
 			return err
 		}
-		packed := s2.NewWriter(w, s2.WriterBlockSize(chunk), s2.WriterConcurrency(1))
-		summed := bufio.NewWriterSize(io.MultiWriter(packed, sum), chunk) // it keeps its error until Flush
+		packed := s2.NewWriter(w, s2.WriterBlockSize(logBlock), s2.WriterConcurrency(1)) // it keeps its error until Close
+		summed := io.MultiWriter(packed, sum)
+		var lengths []byte
 		err := records(func(first uint64, batch []byte) error {
-			_, _ = summed.Write(binary.AppendUvarint(binary.AppendUvarint(nil, first), uint64(len(batch))))
+			lengths = binary.AppendUvarint(binary.AppendUvarint(lengths[:0], first), uint64(len(batch)))
+			_, _ = summed.Write(lengths)
 			_, err := summed.Write(batch)
 			return err
 		})
 		if err != nil {
 			return err
 		}
-		_ = summed.WriteByte(0)
-		if err := summed.Flush(); err != nil {
-			return err
-		}
-		if _, err := packed.Write(binary.LittleEndian.AppendUint64(nil, sum.Sum64())); err != nil {
-			return err
-		}
+		_, _ = summed.Write([]byte{0})
+		_, _ = packed.Write(binary.LittleEndian.AppendUint64(nil, sum.Sum64()))
 		return packed.Close()
 	})
 }
@@ -137,7 +136,8 @@ func logHeader(p *logPart, notes []flagstone.LogNote) []byte {
 // only if there is no error.
 func readLog(ctx context.Context, repo Repository, unsealer Unsealer, p *logPart, each func(first uint64, batch []byte) error) (notes []flagstone.LogNote, err error) {
 	err = withObject(ctx, repo, unsealer, p.name(), func(plain io.Reader) error {
-		r := logReader{ctx: ctx, r: bufio.NewReaderSize(plain, chunk), sum: xxhash.New()}
+		object := bufio.NewReaderSize(plain, chunk)
+		r := logReader{ctx: ctx, object: object, r: object, sum: xxhash.New()}
 		notes = r.header(strings.TrimPrefix(p.name(), logPrefix))
 		var stopped error
 		if each != nil {
@@ -150,17 +150,19 @@ func readLog(ctx context.Context, repo Repository, unsealer Unsealer, p *logPart
 
 // logReader reads the fields of a part of a log. After an error, which it keeps, all others are zero.
 type logReader struct {
-	ctx context.Context
-	r   *bufio.Reader
-	sum *xxhash.Digest // of what was read
-	err error
+	ctx    context.Context
+	object *bufio.Reader
+	r      *bufio.Reader  // unpacks object where that is packed
+	packed bool           // the records are
+	sum    *xxhash.Digest // of what was read
+	err    error
 }
 
 func (r *logReader) damaged(format string, args ...any) {
 	r.err = cmp.Or(r.err, fmt.Errorf("%w: "+format, append([]any{ErrDamaged}, args...)...))
 }
 
-// bytes reads n bytes, and takes no more memory than there are.
+// bytes reads n bytes, and takes no more memory than twice what there are.
 func (r *logReader) bytes(n uint64) []byte {
 	var b bytes.Buffer
 	if r.err == nil {
@@ -245,9 +247,8 @@ func (r *logReader) header(name string) (notes []flagstone.LogNote) {
 		}
 		notes = append(notes, n)
 	}
-	if r.checksum("its header"); v > formatVersion {
-		r.r = bufio.NewReaderSize(unpacker{s2.NewReader(r.r, s2.ReaderMaxBlockSize(chunk))}, chunk)
-	}
+	r.checksum("its header")
+	r.packed = v >= packedLogs
 	return notes
 }
 
@@ -266,8 +267,14 @@ func (u unpacker) Read(p []byte) (n int, err error) {
 }
 
 func (r *logReader) records(each func(first uint64, batch []byte) error) error {
+	if r.packed && r.err == nil {
+		r.r = bufio.NewReader(unpacker{s2.NewReader(r.object, s2.ReaderMaxBlockSize(logBlock))})
+	}
 	for first := r.number(); first != 0; first = r.number() {
 		batch := r.text(wal.MaxRecordSize)
+		if len(batch) == 0 {
+			r.damaged("an empty batch") // of which a small object could have any number
+		}
 		if r.err != nil {
 			return nil
 		}
@@ -276,12 +283,14 @@ func (r *logReader) records(each func(first uint64, batch []byte) error) error {
 		}
 	}
 	r.checksum("it")
-	switch _, err := r.r.ReadByte(); {
-	case r.err != nil || err == io.EOF:
-	case err != nil:
-		r.err = err
-	default:
-		r.damaged("there is more behind its end")
+	for _, end := range []*bufio.Reader{r.object, r.r} { // in this order: to unpack skips what has no content
+		switch _, err := end.ReadByte(); {
+		case r.err != nil || err == io.EOF:
+		case err != nil:
+			r.err = err
+		default:
+			r.damaged("there is more behind its end")
+		}
 	}
 	return nil
 }

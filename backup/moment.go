@@ -296,7 +296,6 @@ func (r *restorer) replay(ctx context.Context, p *storePlan, micros int64) error
 				if b.Time() > micros {
 					return errBehind
 				}
-				_, _ = r.Write(batch) // counts
 				return apply(first, batch)
 			})
 			if errors.Is(err, errBehind) {
@@ -306,6 +305,7 @@ func (r *restorer) replay(ctx context.Context, p *storePlan, micros int64) error
 				return err
 			}
 			r.done.Files++
+			r.count(p.parts[i].size)
 		}
 		return nil
 	}, opts)

@@ -206,13 +206,17 @@ func (r *restorer) file(ctx context.Context, e *entry) (err error) {
 	return r.fs.SyncDir(filepath.Dir(name))
 }
 
-// Write counts bytes.
+// Write counts bytes of a file.
 func (r *restorer) Write(p []byte) (int, error) {
-	r.done.Bytes += int64(len(p))
+	r.count(int64(len(p)))
+	return len(p), nil
+}
+
+func (r *restorer) count(bytes int64) {
+	r.done.Bytes += bytes
 	if r.progress != nil {
 		r.progress(r.done)
 	}
-	return len(p), nil
 }
 
 // check compares each store with its manifest: that there are all files that it names.

@@ -41,12 +41,12 @@ func (r *Repository) Sweep(ctx context.Context, before time.Time, own func(name 
 			return swept, errors.Join(first, err)
 		}
 		for _, u := range page.Uploads {
+			if err := ctx.Err(); err != nil {
+				return swept, errors.Join(first, fmt.Errorf("the sweep ended before the upload of %s: %w", u.Key, err))
+			}
 			done, err := hasty.sweepUpload(ctx, u, before, own)
 			if done {
 				swept++
-			}
-			if ctx.Err() != nil {
-				return swept, errors.Join(first, cmp.Or(err, ctx.Err()))
 			}
 			if err != nil {
 				failed++

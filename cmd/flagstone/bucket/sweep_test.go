@@ -106,15 +106,15 @@ func TestASweepEndsInTime(t *testing.T) {
 	}
 }
 
-// TestAnInterruptedSweepIsNoSuccess interrupts a sweep at its last upload, which is left without a request.
+// TestAnInterruptedSweepIsNoSuccess interrupts a sweep before the second of two uploads, of which neither needs a request.
 func TestAnInterruptedSweepIsNoSuccess(t *testing.T) {
 	r := at(t, func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = io.WriteString(w, "<R><Upload><Key>some/where/x</Key><UploadId>1</UploadId></Upload></R>")
+		_, _ = io.WriteString(w, "<R><Upload><Key>some/where/x</Key></Upload><Upload><Key>some/where/y</Key></Upload></R>")
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	_, err := r.Sweep(ctx, time.Now(), func(string) bool {
 		cancel()
 		return false
 	})
-	wantError(t, "interrupted", err, "canceled")
+	wantError(t, "interrupted", err, "before the upload of some/where/y: context canceled")
 }
