@@ -193,7 +193,7 @@ type tableAlterCommand struct {
 
 // Help is the long help of the command.
 func (tableAlterCommand) Help() string {
-	return `A shorter Time To Live, fewer versions and a shorter stream delete what is beyond them, at once and for good. The command says what would go, and does it with --yes.`
+	return `A shorter Time To Live and fewer versions delete what is beyond them, and '--stream 0' the stream, at once and for good. The command says what would go, and does it with --yes.`
 }
 
 // Run changes the table.
@@ -253,8 +253,8 @@ func (t *tableAlterCommand) lost(ctx context.Context, home admin.Admin) (string,
 			lost = nil
 		}
 	}
-	if t.Stream != nil && *t.Stream < old.StreamHours {
-		lost = append(lost, fmt.Sprintf("records of the stream that are older than %dh", *t.Stream))
+	if t.Stream != nil && *t.Stream == 0 && old.StreamHours > 0 { // the service refuses other hours of a stream that is there
+		lost = append(lost, "all records of the stream")
 	}
 	return strings.Join(lost, ", and "), nil
 }
