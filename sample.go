@@ -18,10 +18,11 @@ type SampledRow struct {
 	Key     []row.Value
 	Bytes   int64 // about how many of the table's bytes it represents, in memory, table files and value files
 	Version int64 // the newest version of its first columns, in milliseconds; 0 if it has no cell
+	Own     int64 // about how many bytes its key and its first columns have, with values as they were put
 }
 
 const (
-	// sampledColumns is how many columns of a row are read for its version.
+	// sampledColumns is how many columns of a row are read for its version and its size.
 	sampledColumns = 8
 	// sampledScan is how many times as much as a sample of a large table a scan may read, if it
 	// finds all rows.
@@ -80,7 +81,7 @@ func (t *Table) SampleKey(ctx context.Context, value row.Value, n int) ([]Sample
 func (t *Table) sampled(found []sample.Row) (rows []SampledRow, err error) {
 	rows = make([]SampledRow, len(found))
 	for i, r := range found {
-		rows[i] = SampledRow{Bytes: r.Bytes, Version: r.Version}
+		rows[i] = SampledRow{Bytes: r.Bytes, Version: r.Version, Own: r.Own}
 		if rows[i].Key, err = decodeKey(nil, r.Key, len(t.core.Key)); err != nil {
 			return nil, err
 		}

@@ -203,8 +203,13 @@ func TestLargeValuesWeighWhatTheyTake(t *testing.T) {
 		}
 		var heavy, total int64
 		for i, s := range sample {
+			own := s.Own
 			if total += s.Bytes; s.Key[0].Text() == "heavy" {
 				heavy += s.Bytes
+				own -= 256 << 10 // however well the value compresses
+			}
+			if own < 1 || own > 64 {
+				t.Errorf("%+v: a row of %s has %d bytes of its own", c, s.Key[0].Text(), s.Own)
 			}
 			if i > 0 && sample[i-1].Key[0].Text() > s.Key[0].Text() {
 				t.Errorf("%+v: row %d is out of order", c, i)

@@ -50,6 +50,8 @@ type TableChange struct {
 	MaxVersions      *int32 `json:"max_versions,omitempty"`
 	MaxVersionOffset *int64 `json:"max_version_offset,omitempty"` // seconds
 	StreamHours      *int32 `json:"stream_hours,omitempty"`       // how long a record is kept; 0: no stream
+	ReservedRead     *int32 `json:"reserved_read,omitempty"`      // capacity units in a second
+	ReservedWrite    *int32 `json:"reserved_write,omitempty"`
 }
 
 // service finds the operations of an instance, and the name that it was made with. Errors match ErrNotFound.
@@ -138,7 +140,7 @@ func (h *Home) CreateTable(ctx context.Context, instance string, t *NewTable) er
 	if err != nil {
 		return err
 	}
-	req := ots.CreateTableRequest{Table: t.Name, Options: t.options(), Stream: t.stream()}
+	req := ots.CreateTableRequest{Table: t.Name, Options: t.options(), Stream: t.stream(), ReservedThroughput: t.reserved()}
 	req.Options.TimeToLive = cmp.Or(req.Options.TimeToLive, new(int32(-1)))
 	req.Options.MaxVersions = cmp.Or(req.Options.MaxVersions, new(int32(1)))
 	for _, k := range t.Key {
@@ -171,12 +173,19 @@ func (h *Home) AlterTable(ctx context.Context, instance, table string, c *TableC
 	if options := c.options(); *options != (ots.TableOptions{}) {
 		req.Options = options
 	}
+	if reserved := c.reserved(); reserved != (ots.ReservedThroughput{}) {
+		req.ReservedThroughput = &reserved
+	}
 	_, err = engine.UpdateTable(ctx, name, &req)
 	return refusal(err, instance, table)
 }
 
 func (c *TableChange) options() *ots.TableOptions {
 	return &ots.TableOptions{TimeToLive: c.TimeToLive, MaxVersions: c.MaxVersions, MaxVersionOffset: c.MaxVersionOffset}
+}
+
+func (c *TableChange) reserved() ots.ReservedThroughput {
+	return ots.ReservedThroughput{Read: c.ReservedRead, Write: c.ReservedWrite}
 }
 
 func (c *TableChange) stream() *ots.StreamSpecification {

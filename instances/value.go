@@ -71,7 +71,7 @@ func (v *Value) UnmarshalJSON(text []byte) (err error) {
 	case '{':
 		v.Value, err = parseSpecial(text)
 	case 'n', '[':
-		err = fmt.Errorf("%s is no value", text)
+		err = noValue(text)
 	default:
 		if bytes.ContainsAny(text, ".eE") {
 			v.Value, err = ParseValue(row.TypeDouble, string(text))
@@ -86,10 +86,8 @@ func parseSpecial(text []byte) (row.Value, error) {
 	var s special
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&s); err != nil {
-		return row.Value{}, err
-	}
-	switch {
+	switch err := decoder.Decode(&s); {
+	case err != nil: // the object has other members
 	case s.Binary != nil && s.String == nil && s.Double == nil:
 		return ParseValue(row.TypeBinary, *s.Binary)
 	case s.String != nil && s.Binary == nil && s.Double == nil:
@@ -98,7 +96,16 @@ func parseSpecial(text []byte) (row.Value, error) {
 	case s.Double != nil && s.Binary == nil && s.String == nil:
 		return ParseValue(row.TypeDouble, *s.Double)
 	}
-	return row.Value{}, fmt.Errorf(`%s is no value: want {"binary": hexadecimal}, {"string": hexadecimal} or {"double": "NaN"}`, text)
+	return row.Value{}, noValue(text)
+}
+
+func noValue(text []byte) error {
+	const most = 60 // bytes that are shown
+	more := ""
+	if len(text) > most {
+		text, more = text[:most], "..."
+	}
+	return fmt.Errorf(`%s%s is no value: want a string, a number, a boolean, {"binary": hexadecimal}, {"string": hexadecimal} or {"double": "NaN"}`, text, more)
 }
 
 // wanted says what a text of a type is.

@@ -3,6 +3,7 @@ package keydesign
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/flagstone-db/flagstone/row"
@@ -48,6 +49,7 @@ type Row struct {
 	Key     []row.Value
 	Bytes   int64 // that the row stands for
 	Version int64 // when it was written, in milliseconds; 0 if unknown
+	Own     int64 // bytes of the row itself, as they were put; 0 if unknown
 }
 
 // KeyLoad is what requests to a partition key cost lately, in capacity units.
@@ -97,8 +99,15 @@ type Report struct {
 	LoadRate  float64    `json:"load_units_per_second"`
 	LoadOver  float64    `json:"load_over_seconds"` // those of which LoadRate is the average
 	RowBytes  float64    `json:"row_bytes"`         // of a row that was read or written lately, on average; 0 if unknown
+	Largest   *Largest   `json:"largest,omitempty"` // of the sampled rows; nil: there is none, or sizes are unknown
 	Refused   *Refusals  `json:"refused,omitempty"` // nil: none
 	Proposals []Proposal `json:"proposals"`
+}
+
+// Largest is a row that is larger than the others.
+type Largest struct {
+	Key   string `json:"key"`   // its columns in order
+	Bytes int64  `json:"bytes"` // of key, names and values, as they were put
 }
 
 // Spread says how something is spread over partition keys.
@@ -149,6 +158,7 @@ func Advise(st *Statistics) *Report {
 	for _, c := range st.Columns {
 		r.Columns = append(r.Columns, c.Name+" "+c.Type.String())
 	}
+	r.Largest = largestOf(st.Sample)
 	if len(st.Sample) < leastSample {
 		return r
 	}
@@ -164,6 +174,21 @@ func Advise(st *Statistics) *Report {
 	}
 	r.propose(st)
 	return r
+}
+
+func largestOf(sample []Row) *Largest {
+	if len(sample) == 0 {
+		return nil
+	}
+	of := slices.MaxFunc(sample, func(a, b Row) int { return cmp.Compare(a.Own, b.Own) })
+	if of.Own == 0 {
+		return nil
+	}
+	var key []string
+	for _, v := range of.Key {
+		key = append(key, v.String())
+	}
+	return &Largest{strings.Join(key, ", "), of.Own}
 }
 
 // topShares is how many of the heaviest partition keys a report names.

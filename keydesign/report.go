@@ -51,7 +51,7 @@ func verdict(bad bool, yes, no string) string {
 	return no
 }
 
-// sayRequests says what is wrong with the requests, whatever the key is.
+// sayRequests says what is wrong with the requests, and which row is the largest, whatever the key is.
 func (r *Report) sayRequests(say func(string, ...any)) {
 	if r.Refused != nil {
 		of := "all partition keys"
@@ -59,6 +59,9 @@ func (r *Report) sayRequests(say func(string, ...any)) {
 			of = r.Refused.Key
 		}
 		say("\nRequests to %s are REFUSED: %s/s lately, %s", of, rateText(r.Refused.Rate), r.Refused.Code)
+	}
+	if r.Largest != nil {
+		say("\nLargest row of the sample: %s  %s", bytesText(r.Largest.Bytes), shortened(r.Largest.Key))
 	}
 	if r.RowBytes >= largeRow {
 		say("\nRows: LARGE\n  a row that is read or written has %s on average: requests take long for their bytes", bytesText(int64(r.RowBytes)))
@@ -102,13 +105,17 @@ func sayTop(say func(string, ...any), top []Share, amount func(part float64) str
 		if i > 0 && t.Part < goodShare { // in a sample, this may be chance
 			return
 		}
-		key := t.Key
-		const most = 60
-		if len(key) > most {
-			key = strings.ToValidUTF8(key[:most], "") + "..."
-		}
-		say("  %7s  %-10s  %s", percent(t.Part), amount(t.Part), key)
+		say("  %7s  %-10s  %s", percent(t.Part), amount(t.Part), shortened(t.Key))
 	}
+}
+
+// shortened is a key as a line has room for it.
+func shortened(key string) string {
+	const most = 60
+	if len(key) > most {
+		key = strings.ToValidUTF8(key[:most], "") + "..."
+	}
+	return key
 }
 
 func (r *Report) sayNewest(say func(string, ...any)) {

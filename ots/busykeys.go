@@ -140,7 +140,7 @@ func (e *Engine) KeyStatistics(ctx context.Context, instance, name string, rows 
 		st.Columns = append(st.Columns, keydesign.Column{Name: k.Name, Type: k.Type})
 	}
 	for _, s := range sample {
-		st.Sample = append(st.Sample, keydesign.Row{Key: s.Key, Bytes: s.Bytes, Version: s.Version})
+		st.Sample = append(st.Sample, keydesign.Row{Key: s.Key, Bytes: s.Bytes, Version: s.Version, Own: s.Own})
 	}
 	var rowRate, byteRate float64
 	for _, p := range t.engine.Partitions() {

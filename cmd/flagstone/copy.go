@@ -71,7 +71,7 @@ func (p *copyCommand) places(ctx context.Context, c *output) (from, to ofFiles, 
 	if inOne := p.Endpoint == "" && to.Endpoint == "" && sameFolder(from.Dir, to.Dir); inOne && err == nil {
 		to.Endpoint, to.at = from.Endpoint, from.at // it has one if the folder has a server
 		if to.Endpoint == "" {
-			err = misuse("a copy from the folder %s to itself; run 'flagstone serve' on it meanwhile", from.Dir)
+			err = misuse("a copy from the folder %s to itself: one process cannot open it twice; start 'flagstone serve --dir %s' first, and copy while it runs", from.Dir, from.Dir)
 		}
 	}
 	if err == nil {

@@ -91,7 +91,7 @@ func TestACopyGoesOn(t *testing.T) {
 	if got := done(t, "export", "x", "--dir", second); got != want.String() {
 		t.Errorf("the copy has %.500s", got)
 	}
-	refused(t, "to itself", "copy", "x", "--dir", first)
+	refused(t, "start 'flagstone serve --dir "+first+"' first", "copy", "x", "--dir", first)
 	refused(t, "--state: open ", "copy", "x", "--dir", first, "--to-dir", second, "--state", filepath.Join(second, "nodir", "st"))
 	empty := filepath.Join(t.TempDir(), "empty")
 	refused(t, "no store in "+empty+"; name one with --to-dir, or make one with 'flagstone instance create demo --dir "+empty+"'", "copy", "x", "--dir", first, "--to-dir", empty)

@@ -189,7 +189,7 @@ func (t *bulkTarget) begin(ctx context.Context, rejects *bulkio.Rejects) error {
 func bulkRefusal(err error) error {
 	switch {
 	case errors.Is(err, flagstone.ErrStreamExists):
-		return fmt.Errorf("%w; import without --bulk, or take the stream away by 'flagstone table alter --stream 0'", err)
+		return fmt.Errorf("%w; import without --bulk, or take the stream away by 'flagstone table alter --stream 0 --yes'", err)
 	case errors.Is(err, flagstone.ErrConflict):
 		return fmt.Errorf("%w; --bulk needs a range of keys without rows, and nothing was written: import without --bulk", err)
 	}

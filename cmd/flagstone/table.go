@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/flagstone-db/flagstone/instances"
 	"github.com/flagstone-db/flagstone/instances/admin"
@@ -28,7 +30,7 @@ func (tableCommand) Help() string {
 	return `Rows are read and changed by 'flagstone get', 'scan', 'count', 'put', 'update' and 'delete'.
 
   flagstone table create orders --key customer:string --key order:integer --versions 3
-  flagstone table alter orders --ttl 86400
+  flagstone table alter orders --ttl 86400 --yes
   flagstone table list`
 }
 
@@ -54,10 +56,10 @@ func (l *tableListCommand) Run(ctx context.Context, c *output) error {
 			return c.json(list)
 		}
 		w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(w, "NAME\tKEY\tTTL\tVERSIONS\tSTREAM\tBYTES\tPARTITIONS\tCREATED")
+		fmt.Fprintln(w, "NAME\tKEY\tTTL\tVERSIONS\tSTREAM\tRESERVED\tBYTES\tPARTITIONS\tCREATED")
 		for _, t := range list {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%d\t%d\t%s\n", t.Name, keyColumns(t.Key), ttlText(t.TimeToLive), t.MaxVersions,
-				streamText(t.StreamHours), t.Bytes, t.Partitions, moment(t.CreatedMillis))
+			fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%d\t%d\t%s\n", t.Name, keyColumns(t.Key), ttlText(t.TimeToLive), t.MaxVersions,
+				streamText(t.StreamHours), reservedText(&t), t.Bytes, t.Partitions, moment(t.CreatedMillis))
 		}
 		return w.Flush()
 	})
@@ -99,6 +101,14 @@ func streamText(hours int32) string {
 	return fmt.Sprintf("%dh", hours)
 }
 
+// reservedText is the units that are reserved for a second: those of reads, those of writes.
+func reservedText(t *instances.Table) string {
+	if t.ReservedRead == 0 && t.ReservedWrite == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%d/%d", t.ReservedRead, t.ReservedWrite)
+}
+
 type tableDescribeCommand struct {
 	ofTable
 	JSON bool `name:"json" help:"Print the table as JSON."`
@@ -133,10 +143,15 @@ type tableOptions struct {
 	Versions *int32 `placeholder:"N" help:"Max Versions: how many versions of a cell are kept."`
 	Offset   *int64 `name:"version-offset" placeholder:"SECONDS" help:"Max Version Offset: how far the version of a cell may be from the clock."`
 	Stream   *int32 `placeholder:"HOURS" help:"Keep a stream of changes for so many hours; 0 for none."`
+	Read     *int32 `name:"reserved-read" placeholder:"UNITS" help:"Reserved throughput: capacity units of reads in a second."`
+	Write    *int32 `name:"reserved-write" placeholder:"UNITS" help:"Reserved throughput: capacity units of writes in a second."`
 }
 
 func (o *tableOptions) change() instances.TableChange {
-	return instances.TableChange{TimeToLive: o.TTL, MaxVersions: o.Versions, MaxVersionOffset: o.Offset, StreamHours: o.Stream}
+	return instances.TableChange{
+		TimeToLive: o.TTL, MaxVersions: o.Versions, MaxVersionOffset: o.Offset, StreamHours: o.Stream,
+		ReservedRead: o.Read, ReservedWrite: o.Write,
+	}
 }
 
 type tableCreateCommand struct {
@@ -173,15 +188,75 @@ func (t *tableCreateCommand) Run(ctx context.Context, c *output) error {
 type tableAlterCommand struct {
 	ofTable
 	tableOptions
+	Yes bool `help:"Yes, also if cells or records of the stream go by it."`
+}
+
+// Help is the long help of the command.
+func (tableAlterCommand) Help() string {
+	return `A shorter Time To Live and fewer versions delete what is beyond them, and '--stream 0' the stream, at once and for good. The command says what would go, and does it with --yes.`
 }
 
 // Run changes the table.
 func (t *tableAlterCommand) Run(ctx context.Context) error {
 	change := t.change()
 	if change == (instances.TableChange{}) {
-		return misuse("nothing to change; give --ttl, --versions, --version-offset or --stream")
+		return misuse("nothing to change; give --ttl, --versions, --version-offset, --stream, --reserved-read or --reserved-write")
 	}
-	return t.with(ctx, toChange, func(home admin.Admin) error { return home.AlterTable(ctx, t.Instance, t.Table, &change) })
+	return t.with(ctx, toChange, func(home admin.Admin) error {
+		lost, err := t.lost(ctx, home)
+		if err != nil {
+			return err
+		}
+		if lost != "" && !t.Yes {
+			return misuse("this deletes %s; repeat it with --yes", lost)
+		}
+		return home.AlterTable(ctx, t.Instance, t.Table, &change)
+	})
+}
+
+// alterSample is of how many rows an alteration says what they would lose.
+const alterSample = 100
+
+// lost says what the change deletes of a table that has something.
+func (t *tableAlterCommand) lost(ctx context.Context, home admin.Admin) (string, error) {
+	old, err := home.Table(ctx, t.Instance, t.Table)
+	if err != nil {
+		return "", err
+	}
+	var lost []string
+	oldest, versions := int64(math.MinInt64), old.MaxVersions
+	if t.TTL != nil && *t.TTL >= 0 && (old.TimeToLive < 0 || *t.TTL < old.TimeToLive) {
+		lost = append(lost, fmt.Sprintf("cells that are older than %ds", *t.TTL))
+		oldest = time.Now().UnixMilli() - int64(*t.TTL)*1000
+	}
+	if t.Versions != nil && *t.Versions < versions {
+		versions = *t.Versions
+		lost = append(lost, fmt.Sprintf("versions of a cell but for the newest %d", versions))
+	}
+	if len(lost) > 0 {
+		page, err := home.Rows(ctx, t.Instance, &instances.Query{Table: t.Table, Limit: alterSample, MaxVersions: old.MaxVersions})
+		if err != nil {
+			return "", err
+		}
+		hit := 0
+		for _, r := range page.Rows {
+			of := map[string]int32{}
+			if slices.ContainsFunc(r.Columns, func(c instances.Cell) bool {
+				of[c.Name]++
+				return c.Version < oldest || of[c.Name] > versions
+			}) {
+				hit++
+			}
+		}
+		lost = []string{fmt.Sprintf("%s, which %d of the first %d rows have now", strings.Join(lost, " and "), hit, len(page.Rows))}
+		if len(page.Rows) == 0 && page.Next == nil {
+			lost = nil
+		}
+	}
+	if t.Stream != nil && *t.Stream == 0 && old.StreamHours > 0 { // the service refuses other hours of a stream that is there
+		lost = append(lost, "all records of the stream")
+	}
+	return strings.Join(lost, ", and "), nil
 }
 
 type tableDropCommand struct {

@@ -23,6 +23,10 @@ var tasks = []task{
 		{"table create orders --key customer:string --key n:integer --versions 3", ""}, {"table alter orders --ttl 90000", ""},
 		{"table create gone --key k:string", ""}, {"table drop gone --yes", ""},
 	}},
+	{"reserve throughput", []step{
+		{"table alter orders --reserved-read 40 --reserved-write 7", ""}, {"table list", "40/7"}, {"table alter orders --reserved-write 0", ""},
+		{"table list", "40/0"}, {"table create busy --key k:string --reserved-write 5", ""}, {"table list", "0/5"}, {"table drop busy --yes", ""},
+	}},
 	{"list and describe tables", []step{{"table list", "orders"}, {"table describe orders", "90000"}}},
 	{"write, change, delete a row", []step{
 		{"put orders anna 1 -s state=new", ""}, {"update orders anna 1 -s state=paid", ""}, {"put orders bert 1 -s state=new", ""}, {"delete orders bert 1", ""},

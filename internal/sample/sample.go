@@ -16,11 +16,13 @@ type Row struct {
 	Key     []byte // encoded
 	Bytes   int64  // that it represents
 	Version int64  // the newest of its cells; 0 if it has none
+	Own     int64  // bytes of the row itself, its values as they were put
 }
 
 // Of makes the Row that represents itself. The cells may be references.
 func Of(key []byte, cells []row.Cell) Row {
 	r := Row{Key: slices.Clone(key), Bytes: int64(len(key))}
+	references := int64(0) // how much longer than them and their records the values are
 	for i := range cells {
 		c := &cells[i]
 		r.Version = max(r.Version, c.Version)
@@ -28,9 +30,11 @@ func Of(key []byte, cells []row.Cell) Row {
 		if c.Separate {
 			if ref, err := row.ParseReference(c.Value); err == nil { // else reading the value reports it
 				r.Bytes += int64(ref.Stored)
+				references += int64(ref.Raw) - int64(ref.Stored) - row.ReferenceBytes
 			}
 		}
 	}
+	r.Own = r.Bytes + references
 	return r
 }
 

@@ -37,13 +37,14 @@ func TestARowWeighsItsKeyItsCellsAndWhatTheyReferTo(t *testing.T) {
 	}
 	key := []byte("key")
 	got := sample.Of(key, cells)
-	if key[0] = 'x'; string(got.Key) != "key" || got.Bytes != 3+2+5+1+1 || got.Version != 9 {
+	if key[0] = 'x'; string(got.Key) != "key" || got.Bytes != 3+2+5+1+1 || got.Own != got.Bytes || got.Version != 9 {
 		t.Errorf("%+v", got)
 	}
 	ref := row.Reference{File: 1, Offset: 8, Stored: 1000, Raw: 2000}
 	cells[0].Separate, cells[0].Value = true, ref.Append(nil)
-	if got, want := sample.Of(key, cells).Bytes, int64(3+2+len(cells[0].Value)+1000+1+1); got != want {
-		t.Errorf("with a reference: %d bytes, want %d", got, want)
+	got = sample.Of(key, cells)
+	if want := int64(3 + 2 + len(cells[0].Value) + 1000 + 1 + 1); got.Bytes != want || got.Own != 3+2+2000+1+1 {
+		t.Errorf("with a reference: %+v, want %d bytes", got, want)
 	}
 	if got := sample.Of(key, nil); got.Version != 0 || got.Bytes != 3 {
 		t.Errorf("without cells: %+v", got)

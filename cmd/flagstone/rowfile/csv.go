@@ -108,15 +108,37 @@ func (r *csvReader) readHeader() error {
 	r.cellOf = make([]int, len(r.columns))
 	for i, ok := range found {
 		if !ok {
-			return fmt.Errorf("there is no column %s, which the key of the table has", r.o.Key[i])
+			return fmt.Errorf("there is no column %s, which the key of the table has; %s", r.o.Key[i], r.found(r.o.Key[i].Name))
 		}
 	}
 	for name := range r.o.Types {
 		if _, ok := first[name]; !ok {
-			return fmt.Errorf("there is no column %s, for which a type is given", name)
+			return fmt.Errorf("there is no column %s, for which a type is given; %s", name, r.found(name))
 		}
 	}
 	return nil
+}
+
+// found says which columns the header has, and what may be wrong if another one is wanted.
+func (r *csvReader) found(want string) string {
+	const most = 10 // columns that are named
+	var names []string
+	hint := ""
+	for _, c := range r.columns {
+		if names = append(names, c.Name); strings.EqualFold(c.Name, want) {
+			hint = ": names are case-sensitive"
+		}
+		for _, other := range ",;\t|" {
+			if hint == "" && strings.ContainsRune(c.Name, other) {
+				hint = fmt.Sprintf(": is the delimiter '%c'? --delimiter '%c'", other, other)
+			}
+		}
+	}
+	text := fmt.Sprintf("the file has %.60q", names[:min(most, len(names))])
+	if len(names) > most {
+		text += fmt.Sprintf(" and %d more", len(names)-most)
+	}
+	return text + strings.ReplaceAll(hint, "'\t'", "tab")
 }
 
 // Next reads a record.

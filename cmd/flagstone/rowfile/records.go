@@ -41,7 +41,38 @@ func newRecords(in io.Reader, comma byte, at Position) (*records, error) {
 		}
 	}
 	r.in = bufio.NewReaderSize(in, 256<<10)
-	return r, nil
+	if at.Offset > 0 {
+		return r, nil
+	}
+	begin, err := r.in.Peek(2)
+	if err != nil && err != io.EOF {
+		return nil, err
+	}
+	return r, r.foreign(begin)
+}
+
+// foreign says what a file is that is no text in UTF-8, by its first bytes.
+func (r *records) foreign(begin []byte) error {
+	if len(begin) < 2 {
+		return nil
+	}
+	of := ""
+	switch first, second := begin[0], begin[1]; {
+	case first == 0x1f && second == 0x8b:
+		format := JSON
+		if r.comma != 0 {
+			format = CSV
+		}
+		return fmt.Errorf("the file is packed by gzip; unpack it: zcat FILE | flagstone import TABLE - --format %s", format)
+	case first == 0xff && second == 0xfe, first == 0xfe && second == 0xff: // the mark of UTF-16, which tells its order
+	case second == 0 && first != 0:
+		of = "LE"
+	case first == 0 && second != 0:
+		of = "BE"
+	default:
+		return nil
+	}
+	return fmt.Errorf("the file is UTF-16; make it UTF-8: iconv -f UTF-16%s -t UTF-8", of)
 }
 
 // next returns the next record that is not empty, without the end of its line. It is valid until the next call.

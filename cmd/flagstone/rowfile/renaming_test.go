@@ -36,7 +36,7 @@ func TestColumnsOfAFileGetOtherNames(t *testing.T) {
 		{JSON, `{"kunde":"a","summe":"1","note":"x","c":"2"}`, good},
 		{JSON, list, good},
 		{Parquet, flat.String(), good},
-		{CSV, "customer,summe,note\na,1,x\n", "there is no column kunde:string, which the key of the table has"},
+		{CSV, "customer,summe,note\na,1,x\n", "there is no column kunde:string, which the key of the table has; the file has [\"customer\" \"summe\" \"note\"]"},
 		{CSV, "kunde,note\na,1\n", "there is no column summe, which is renamed or left out"},
 		{CSV, "kunde,summe,note,total\na,1,x,2\n", "line 2: column total has the name that another one is given"},
 		{JSON, `{"kunde":"a","customer":"b"}`, "line 1: column customer has the name that another one is given"},

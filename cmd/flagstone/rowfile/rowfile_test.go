@@ -243,7 +243,17 @@ func TestCSVOfOtherProgramsIsRead(t *testing.T) {
 		{"an empty one of several types", "k,a:integer,a:string,a:binary\nx,1,,\ny,,,00\nv,,,\nw,1,z,\n", EmptyValue, `2["x"] a=1; 3["y"] a=0x00; 4["v"] a=""; !line 5: column a has two values`},
 		{"nothing", "", "", "!line 1: the file has no header with the names of its columns"},
 		{"ends of lines by a carriage return", "k,a\rx,1\r", "", "!line 1: the header: the header has a carriage return; lines end in a line feed, or in both"},
-		{"no key", "a\n1\n", "", "!line 1: the header: there is no column k:string, which the key of the table has"},
+		{"no key", "a\n1\n", "", "!line 1: the header: there is no column k:string, which the key of the table has; the file has [\"a\"]"},
+		{"a key in capitals", "a,K\n1,2\n", "", "!line 1: the header: there is no column k:string, which the key of the table has; the file has [\"a\" \"K\"]: names are case-sensitive"},
+		{"another delimiter", "a;k,b;c\n", "", "!line 1: the header: there is no column k:string, which the key of the table has; the file has [\"a;k\" \"b;c\"]: is the delimiter ';'? --delimiter ';'"},
+		{"tabs", "k\ta\n", "", "!line 1: the header: there is no column k:string, which the key of the table has; the file has [\"k\\ta\"]: is the delimiter tab? --delimiter tab"},
+		{"many columns", "a,b,c,d,e,f,g,h,i,j,l\n", "", "!line 1: the header: there is no column k:string, which the key of the table has; the file has [\"a\" \"b\" \"c\" \"d\" \"e\" \"f\" \"g\" \"h\" \"i\" \"j\"] and 1 more"},
+		{"UTF-16", "\xff\xfek\x00,\x00a\x00\n\x00", "", "!the file is UTF-16; make it UTF-8: iconv -f UTF-16 -t UTF-8"},
+		{"UTF-16, big end first", "\xfe\xff\x00k\x00\n", "", "!the file is UTF-16; make it UTF-8: iconv -f UTF-16 -t UTF-8"},
+		{"UTF-16 without its mark", "k\x00\n\x00", "", "!the file is UTF-16; make it UTF-8: iconv -f UTF-16LE -t UTF-8"},
+		{"UTF-16, big end first, without its mark", "\x00k\x00\n", "", "!the file is UTF-16; make it UTF-8: iconv -f UTF-16BE -t UTF-8"},
+		{"gzip", "\x1f\x8b\x08\r", "", "!the file is packed by gzip; unpack it: zcat FILE | flagstone import TABLE - --format csv"},
+		{"one letter", "k", "", ""},
 		{"another key", "k:integer\n1\n", "", "!line 1: the header: key column k is of type string in the table, and of type integer in the file"},
 		{"twice", "k,a,a\n", "", "!line 1: the header: column a:string is there twice"},
 		{"no name", "k,\n", "", "!line 1: the header: column 2 has no name"},
@@ -255,8 +265,8 @@ func TestCSVOfOtherProgramsIsRead(t *testing.T) {
 			t.Errorf("%s: %s\nwant %s", c.name, got, c.want)
 		}
 	}
-	const want = "!line 1: the header: there is no column n, for which a type is given"
-	if got := read(CSV, "k,m\nx,1\n", ReadOptions{Types: map[string]row.Type{"n": row.TypeInteger}}); got != want {
+	const want = "!line 1: the header: there is no column n, for which a type is given; the file has [\"k\" \"N\"]: names are case-sensitive"
+	if got := read(CSV, "k,N\nx,1\n", ReadOptions{Types: map[string]row.Type{"n": row.TypeInteger}}); got != want {
 		t.Errorf("a type of a column that is not there: %s\nwant %s", got, want)
 	}
 }
@@ -268,14 +278,15 @@ func TestJSONLinesThatAreNoRowsAreBad(t *testing.T) {
 		fmt.Fprintf(&manyNulls, `,"c%d":null`, i)
 	}
 	for in, want := range map[string]string{
-		`{`:                                  "ends within the object",
-		`[]`:                                 "the line is no object",
-		good + good:                          "text behind the object",
-		`{"other":1}`:                        `no value for key column k`,
-		`{"k":"x","a":[1]}`:                  `is no value; a line has a member for each column`,
+		`{`:                     "ends within the object",
+		`[]`:                    "the line is no object",
+		good + good:             "text behind the object",
+		`{"other":1}`:           `no value for key column k`,
+		`{"k":"x","a":{"b":1}}`: `column "a": {"b":1} is no value: want a string, a number, a boolean, {"binary": `,
+		`{"k":"x","a":{"b":"` + strings.Repeat("z", 100) + `"}}`: `zz... is no value: want`,
+		`{"k":"x","a":[1]}`:                  `{"double": "NaN"}; a line has a member for each column`,
 		`{"k":"x","a":1,"a":2}`:              `column "a" is there twice`,
 		`{"k":"x","a":null,"a":2}`:           `column "a" is there twice`,
-		`{"k":"x","a":{"x":1}}`:              `column "a": json: unknown field "x"; a line has`,
 		`{"k":1}`:                            `column "k" is of type string, and this value of type integer`,
 		`{"k":"x"}{}`:                        "text behind the object",
 		`{"k":"x","a":1`:                     "ends within the object",
@@ -298,6 +309,13 @@ func TestJSONLinesThatAreNoRowsAreBad(t *testing.T) {
 		if !strings.HasPrefix(got, `1["x"] a=1; !line 2: `) || !strings.Contains(got, want) || !strings.HasSuffix(got, `; 3["x"] a=1`) {
 			t.Errorf("%s: %s; want %s", in, got, want)
 		}
+	}
+}
+
+func TestPackedJSONIsNoJSON(t *testing.T) {
+	const want = "!the file is packed by gzip; unpack it: zcat FILE | flagstone import TABLE - --format json"
+	if got := read(JSON, "\x1f\x8b\x08\r", ReadOptions{}); got != want {
+		t.Errorf("%s\nwant %s", got, want)
 	}
 }
 

@@ -20,6 +20,7 @@ function show(into, r) {
     ['size', verdict(r.size.heavy || r.size.large, r.size.large ? 'too large a key' : 'concentrated', 'even')],
     ['load', r.load ? verdict(r.load.heavy, 'concentrated', 'even') : 'not known yet'],
     ['bytes of a row', r.row_bytes ? bytes(r.row_bytes) : 'not known yet'],
+    ['largest row of the sample', r.largest ? [bytes(r.largest.bytes), ' ', h('code', {}, r.largest.key)] : 'not known'],
     ['newest rows', r.newest ? verdict(r.newest.crowded, `${share(r.newest.in_tenth)} in a tenth of the range`, 'spread') : 'not known'],
     ['sampled', `${count(r.sampled)} rows of ${bytes(r.bytes)}`],
   ]),
