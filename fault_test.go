@@ -347,6 +347,7 @@ func (v *victim) whenFull(err error) bool {
 // the log needs the space. Writes are refused, reads go on, a restart on the full disk can read,
 // and once there is space writes go on without a restart.
 func TestP11_AFullDiskDoesNotPoison(t *testing.T) {
+	told := 0 // stores whose metrics say why, unless only a single write found no space
 	for blocks := int64(24); blocks < 90; blocks += 3 {
 		r := newRig(t, Options{MemtableSize: 3 << 10, MemoryBudget: 24 << 10, TableFileSize: 4 << 10, WALSegmentSize: 16 << 10})
 		table := r.table("t", TableOptions{})
@@ -365,6 +366,9 @@ func TestP11_AFullDiskDoesNotPoison(t *testing.T) {
 		}
 		if !errors.Is(err, ErrNoSpace) || errors.Is(err, ErrPoisoned) || r.store.Metrics().Poisoned {
 			t.Fatalf("%d blocks, %d writes: %v", blocks, acked, err)
+		}
+		if strings.Contains(r.store.Metrics().Refusal, "no space left") {
+			told++
 		}
 		check := func(what string, store *Store) {
 			t.Helper()
@@ -399,9 +403,15 @@ func TestP11_AFullDiskDoesNotPoison(t *testing.T) {
 		put(t, table, "p", acked, "c", startMillis, "more")
 		acked++
 		check("with space again", r.store)
+		if refusal := r.store.Metrics().Refusal; refusal != "" {
+			t.Fatalf("%d blocks, with space again: %s", blocks, refusal)
+		}
 		if err := r.store.Close(); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if told < 11 {
+		t.Errorf("%d of 22 stores say that the disk is full", told)
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
+	"time"
 
 	flagstone "github.com/flagstone-db/flagstone"
 )
@@ -123,14 +125,61 @@ func (e *Engine) asError(err error, operation, table string, applied bool) *Erro
 	case errors.Is(err, flagstone.ErrVersionOutOfRange):
 		return invalid("Invalid timestamp.")
 	}
-	e.logger.Error("operation failed", "operation", operation, "table", table, "error", err)
+	if leftOut, logs := e.failures.add(e.store.Elapsed(), err); logs {
+		e.logger.Error("operation failed", "operation", operation, "table", table, "error", err, "left_out", leftOut)
+	}
 	switch {
 	case applied, errors.Is(err, flagstone.ErrPoisoned):
 		return internalError()
 	case errors.Is(err, flagstone.ErrNoSpace):
-		return &Error{CodeStorageServerBusy, "Server is busy."}
+		return &Error{CodeStorageServerBusy, "Server is busy: no space left on the disk."}
 	case errors.Is(err, flagstone.ErrReadOnly), errors.Is(err, flagstone.ErrClosed):
 		return &Error{CodeServerUnavailable, "Server is not available."}
 	}
 	return internalError()
+}
+
+const (
+	// failureSilence is how long the log is silent about a cause after it was told of it.
+	failureSilence = time.Minute
+	// mostCauses bounds the memory for causes. All are forgotten when there are more.
+	mostCauses = 1000
+)
+
+// failures are the causes of which the log was told. A full disk refuses thousands of requests per second.
+type failures struct {
+	mu     sync.Mutex
+	causes map[string]*failure
+}
+
+type failure struct {
+	logged  time.Duration
+	leftOut int
+}
+
+// add reports whether the log is to be told of an error now, and how many of its cause were left out since it was told
+// of the last one. Errors of the state of a store are one cause each, whatever file they name.
+func (f *failures) add(now time.Duration, err error) (leftOut int, logs bool) {
+	cause := err.Error()
+	for _, state := range []error{flagstone.ErrPoisoned, flagstone.ErrNoSpace, flagstone.ErrReadOnly, flagstone.ErrClosed} {
+		if errors.Is(err, state) {
+			cause = state.Error()
+			break
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	known := f.causes[cause]
+	if known != nil && now-known.logged < failureSilence {
+		known.leftOut++
+		return 0, false
+	}
+	if known != nil {
+		leftOut = known.leftOut
+	}
+	if f.causes == nil || len(f.causes) >= mostCauses {
+		f.causes = make(map[string]*failure)
+	}
+	f.causes[cause] = &failure{logged: now}
+	return leftOut, true
 }
