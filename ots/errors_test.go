@@ -48,6 +48,9 @@ func TestErrorsOfTheEngineBecomeAnswersWithoutInternals(t *testing.T) {
 		log.Reset()
 		e.clock.Advance(failureSilence)
 		wantError(t, e.asError(c.err, "test", "t", c.applied), c.code, c.message)
+		if got := e.asError(c.err, "test", "t", c.applied); errors.Is(got, c.err) != (c.logged || got == c.err) {
+			t.Errorf("%v: the cause for the operator is %v", c.err, got.Unwrap())
+		}
 		if logged := strings.Contains(log.String(), "operation=test table=t"); logged != c.logged {
 			t.Errorf("%v: logged %v, want %v: %s", c.err, logged, c.logged, log.String())
 		}
