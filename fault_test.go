@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -346,6 +347,7 @@ func (v *victim) whenFull(err error) bool {
 // the log needs the space. Writes are refused, reads go on, a restart on the full disk can read,
 // and once there is space writes go on without a restart.
 func TestP11_AFullDiskDoesNotPoison(t *testing.T) {
+	told := 0 // stores whose metrics say why, unless only a single write found no space
 	for blocks := int64(24); blocks < 90; blocks += 3 {
 		r := newRig(t, Options{MemtableSize: 3 << 10, MemoryBudget: 24 << 10, TableFileSize: 4 << 10, WALSegmentSize: 16 << 10})
 		table := r.table("t", TableOptions{})
@@ -364,6 +366,9 @@ func TestP11_AFullDiskDoesNotPoison(t *testing.T) {
 		}
 		if !errors.Is(err, ErrNoSpace) || errors.Is(err, ErrPoisoned) || r.store.Metrics().Poisoned {
 			t.Fatalf("%d blocks, %d writes: %v", blocks, acked, err)
+		}
+		if strings.Contains(r.store.Metrics().Refusal, "no space left") {
+			told++
 		}
 		check := func(what string, store *Store) {
 			t.Helper()
@@ -398,9 +403,56 @@ func TestP11_AFullDiskDoesNotPoison(t *testing.T) {
 		put(t, table, "p", acked, "c", startMillis, "more")
 		acked++
 		check("with space again", r.store)
+		if refusal := r.store.Metrics().Refusal; refusal != "" {
+			t.Fatalf("%d blocks, with space again: %s", blocks, refusal)
+		}
 		if err := r.store.Close(); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if told < 11 {
+		t.Errorf("%d of 22 stores say that the disk is full", told)
+	}
+}
+
+// TestP11_AFullDiskIsOpenedAndReadAndWrittenOnceThereIsSpace: without space for a segment of the log the store opens
+// and answers reads. Without space for the manifest either, the error says what a start needs.
+func TestP11_AFullDiskIsOpenedAndReadAndWrittenOnceThereIsSpace(t *testing.T) {
+	opened, large := 0, noise(rand.New(rand.NewPCG(1, 1)), 100<<10)
+	for blocks := int64(0); blocks < 40; blocks++ {
+		r := newRig(t, Options{WALSegmentSize: 1 << 20})
+		put(t, r.table("t", TableOptions{}), "p", 1, "c", startMillis, "a")
+		r.ok(r.store.Close())
+		used, err := r.fs.Usage("/store")
+		r.ok(err)
+		r.fs.SetCapacity(int64(used.Total-used.Available) + blocks*4096)
+		opts := r.opts
+		opts.Seams = Seams{FS: r.fs, Clock: r.clock, Executor: executortest.NewManual()}
+		store, err := Open("/store", opts)
+		if err != nil {
+			if !errors.Is(err, ErrNoSpace) || !strings.Contains(err.Error(), "128 KiB") {
+				t.Fatalf("%d blocks left: %v", blocks, err)
+			}
+			if blocks >= 32 {
+				t.Fatalf("128 KiB are not enough: %v", err)
+			}
+			continue
+		}
+		opened++
+		table, err := store.Table("t")
+		r.ok(err)
+		if n := count(t, table, ScanOptions{}); n != 1 {
+			t.Fatalf("%d blocks left: %d rows", blocks, n)
+		}
+		if err := putContext(ctx(), table, 2, large); !errors.Is(err, ErrNoSpace) || errors.Is(err, ErrPoisoned) {
+			t.Fatalf("%d blocks left: %v", blocks, err)
+		}
+		r.fs.SetCapacity(0)
+		r.ok(putContext(ctx(), table, 2, large))
+		r.ok(store.Close())
+	}
+	if opened < 8 {
+		t.Errorf("%d stores opened", opened)
 	}
 }
 

@@ -36,6 +36,8 @@ type Metrics struct {
 	IndexBytes    int64   // indexes and filters of table files, which are not part of the cache
 	Batches       Latency // of Apply and ApplyAsync
 	Poisoned      bool
+	// Refusal is why writes are refused for now, "" if they are not: mostly that the disk is full.
+	Refusal string
 
 	// What background work has done since the store was opened.
 	LogBytes     int64         // written to the log, framing included
@@ -115,6 +117,9 @@ func (s *Store) Metrics() Metrics {
 	}
 	m.MemoryBytes, _ = s.gate.Bytes()
 	m.Pressure = s.gate.Pressure()
+	if err := s.gate.Refusal(); err != nil {
+		m.Refusal = err.Error()
+	}
 	if s.log != nil {
 		m.LogSegment = s.log.Segment()
 		m.LogWaiting = s.log.Waiting()

@@ -35,8 +35,9 @@ type SalvageLoss struct {
 	// cut short. Both are nil if Table is "".
 	From, To   []byte
 	KeyColumns int
-	// Cells is how many cells are lost, 0 if that is not known.
-	Cells uint64
+	// Rows is how many rows of a block lost their values, 0 if all of the block is lost. Cells is how many cells are lost,
+	// 0 if that is not known.
+	Rows, Cells uint64
 	// Older says that the rows of these keys, or of any key if Table is "", may now be older than they
 	// were, or deleted ones may be back: the part may have held the newer cells or the deletes.
 	Older bool

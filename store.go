@@ -126,6 +126,9 @@ func OpenContext(ctx context.Context, dir string, opts Options) (*Store, error) 
 			s.jobs.Stop()
 		}
 		s.releaseAll()
+		if vfs.IsNoSpace(err) {
+			err = fmt.Errorf("to open a store takes twice the size of its manifest and 128 KiB, after a crash also as much as the newest segment of the log; to open it with ReadOnly takes no space: %w", err)
+		}
 		return nil, s.describe(err)
 	}
 	return s, nil

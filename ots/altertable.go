@@ -73,7 +73,7 @@ func (e *Engine) adjustReserved(t *table, given *ReservedThroughput) *Error {
 	if e.limits.EnforceRates {
 		last := max(t.LastIncreaseTime, t.LastDecreaseTime)
 		if last <= now && now-last < e.limits.ThroughputInterval {
-			return &Error{CodeTooFrequentAdjustment, "Capacity unit adjustment is too frequent."}
+			return &Error{Code: CodeTooFrequentAdjustment, Message: "Capacity unit adjustment is too frequent."}
 		}
 	}
 	if read > t.ReservedRead || write > t.ReservedWrite {

@@ -40,7 +40,7 @@ func outOfScope(pending []pendingWrite) *Error {
 	first := pending[0].key[0].Value
 	for i := range pending {
 		if v := pending[i].key[0].Value; compareValues(first, v) != 0 {
-			return &Error{CodeDataOutOfRange, printable(fmt.Sprintf(
+			return &Error{Code: CodeDataOutOfRange, Message: printable(fmt.Sprintf(
 				"Data out of scope of atomic. Atomic PartKey:%s. Data PartKey:%s", partitionText(first), partitionText(v)))}
 		}
 	}

@@ -116,7 +116,7 @@ func (p *predicate) exhausted() bool {
 // judge calls passes within the bounds of one row and of the request.
 func (p *predicate) judge(ctx context.Context, r *flagstone.Row) (bool, error) {
 	if p.exhausted() {
-		return false, &Error{CodeServerBusy, "Server is busy."}
+		return false, &Error{Code: CodeServerBusy, Message: "Server is busy."}
 	}
 	w := effort{ctx: ctx, left: rowSteps}
 	ok, err := p.passes(r, &w)

@@ -32,6 +32,7 @@ type Engine struct {
 	limits       Limits
 	instanceType InstanceType
 	logger       *slog.Logger
+	failures     failures
 
 	instancesMu sync.RWMutex
 	instances   map[string]struct{}

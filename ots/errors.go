@@ -11,6 +11,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
+	"time"
 
 	flagstone "github.com/flagstone-db/flagstone"
 )
@@ -59,18 +61,25 @@ const (
 
 // Error is a refusal as the client gets it: Code is one of the constants above, Message never
 // holds internals of the server.
-type Error struct{ Code, Message string }
+type Error struct {
+	Code, Message string
+	cause         error
+}
+
+// Unwrap is the failure of the engine behind an answer that does not tell it; nil if there is none. It is for the
+// operator, and not for clients.
+func (e *Error) Unwrap() error { return e.cause }
 
 // Error returns code and message.
 func (e *Error) Error() string { return e.Code + ": " + e.Message }
 
 // invalid makes an OTSParameterInvalid error.
 func invalid(format string, args ...any) *Error {
-	return &Error{CodeParameterInvalid, fmt.Sprintf(format, args...)}
+	return &Error{Code: CodeParameterInvalid, Message: fmt.Sprintf(format, args...)}
 }
 
 func invalidPK(format string, args ...any) *Error {
-	return &Error{CodeInvalidPK, fmt.Sprintf(format, args...)}
+	return &Error{Code: CodeInvalidPK, Message: fmt.Sprintf(format, args...)}
 }
 
 // unsupported refuses a feature that this server does not have yet. Such a request is never
@@ -85,15 +94,15 @@ func TooManyRows(most int) *Error {
 }
 
 func tableMissing() *Error {
-	return &Error{CodeObjectNotExist, "Requested table does not exist."}
+	return &Error{Code: CodeObjectNotExist, Message: "Requested table does not exist."}
 }
 
 func conditionFailed() *Error {
-	return &Error{CodeConditionCheckFail, "Condition check failed."}
+	return &Error{Code: CodeConditionCheckFail, Message: "Condition check failed."}
 }
 
 func internalError() *Error {
-	return &Error{CodeInternalServerError, "Internal server error."}
+	return &Error{Code: CodeInternalServerError, Message: "Internal server error."}
 }
 
 // asError turns an error of the engine into the answer for the client. If applied is set, the
@@ -105,32 +114,80 @@ func (e *Engine) asError(err error, operation, table string, applied bool) *Erro
 	case errors.As(err, &own):
 		return own
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled), errors.Is(err, flagstone.ErrOutcomeUnknown):
-		return &Error{CodeTimeout, "Operation timeout."}
+		return &Error{Code: CodeTimeout, Message: "Operation timeout."}
 	case errors.Is(err, flagstone.ErrTableNotFound):
 		return tableMissing()
 	case errors.Is(err, flagstone.ErrTableExists):
-		return &Error{CodeObjectAlreadyExist, "Requested table already exists."}
+		return &Error{Code: CodeObjectAlreadyExist, Message: "Requested table already exists."}
 	case errors.Is(err, flagstone.ErrConflict):
-		return &Error{CodeRowOperationConflict, "Data is being modified by the other request."}
+		return &Error{Code: CodeRowOperationConflict, Message: "Data is being modified by the other request."}
 	case errors.Is(err, flagstone.ErrTransactionEnded):
 		return sessionMissing()
 	case errors.Is(err, flagstone.ErrTransactionMemory), !applied && errors.Is(err, flagstone.ErrTooManyFiles):
-		return &Error{CodeServerBusy, "Server is busy."}
+		return &Error{Code: CodeServerBusy, Message: "Server is busy."}
 	case !applied && (errors.Is(err, flagstone.ErrFrozen) || errors.Is(err, flagstone.ErrDetached)):
-		return &Error{CodePartitionUnavailable, "The partition is not available."}
+		return &Error{Code: CodePartitionUnavailable, Message: "The partition is not available."}
 	case errors.Is(err, flagstone.ErrRowTooLarge):
 		return rowTooLarge()
 	case errors.Is(err, flagstone.ErrVersionOutOfRange):
 		return invalid("Invalid timestamp.")
 	}
-	e.logger.Error("operation failed", "operation", operation, "table", table, "error", err)
+	if leftOut, logs := e.failures.add(e.store.Elapsed(), err); logs {
+		e.logger.Error("operation failed", "operation", operation, "table", table, "error", err, "left_out", leftOut)
+	}
+	answer := internalError()
 	switch {
 	case applied, errors.Is(err, flagstone.ErrPoisoned):
-		return internalError()
 	case errors.Is(err, flagstone.ErrNoSpace):
-		return &Error{CodeStorageServerBusy, "Server is busy."}
+		answer = &Error{Code: CodeStorageServerBusy, Message: "Server is busy: no space left on the disk."}
 	case errors.Is(err, flagstone.ErrReadOnly), errors.Is(err, flagstone.ErrClosed):
-		return &Error{CodeServerUnavailable, "Server is not available."}
+		answer = &Error{Code: CodeServerUnavailable, Message: "Server is not available."}
 	}
-	return internalError()
+	answer.cause = err
+	return answer
+}
+
+const (
+	// failureSilence is how long the log is silent about a cause after it was told of it.
+	failureSilence = time.Minute
+	// mostCauses bounds the memory for causes. All are forgotten when there are more.
+	mostCauses = 1000
+)
+
+// failures are the causes of which the log was told. A full disk refuses thousands of requests per second.
+type failures struct {
+	mu     sync.Mutex
+	causes map[string]*failure
+}
+
+type failure struct {
+	logged  time.Duration
+	leftOut int
+}
+
+// add reports whether the log is to be told of an error now, and how many of its cause were left out since it was told
+// of the last one. Errors of the state of a store are one cause each, whatever file they name.
+func (f *failures) add(now time.Duration, err error) (leftOut int, logs bool) {
+	cause := err.Error()
+	for _, state := range []error{flagstone.ErrPoisoned, flagstone.ErrNoSpace, flagstone.ErrReadOnly, flagstone.ErrClosed} {
+		if errors.Is(err, state) {
+			cause = state.Error()
+			break
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	known := f.causes[cause]
+	if known != nil && now-known.logged < failureSilence {
+		known.leftOut++
+		return 0, false
+	}
+	if known != nil {
+		leftOut = known.leftOut
+	}
+	if f.causes == nil || len(f.causes) >= mostCauses {
+		f.causes = make(map[string]*failure)
+	}
+	f.causes[cause] = &failure{logged: now}
+	return leftOut, true
 }

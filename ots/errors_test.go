@@ -14,7 +14,8 @@ import (
 
 func TestErrorsOfTheEngineBecomeAnswersWithoutInternals(t *testing.T) {
 	var log bytes.Buffer
-	e := &Engine{logger: slog.New(slog.NewTextHandler(&log, nil))}
+	e := openFixture(t, Limits{})
+	e.logger = slog.New(slog.NewTextHandler(&log, nil))
 	wrap := func(err error) error { return fmt.Errorf("sst/00/000001.sst at 4096: %w", err) }
 	for _, c := range []struct {
 		err           error
@@ -31,7 +32,7 @@ func TestErrorsOfTheEngineBecomeAnswersWithoutInternals(t *testing.T) {
 		{wrap(context.Canceled), true, CodeTimeout, "Operation timeout.", false},
 		{errors.Join(flagstone.ErrOutcomeUnknown, flagstone.ErrNoSpace), false, CodeTimeout, "Operation timeout.", false},
 		{errors.Join(flagstone.ErrOutcomeUnknown, context.DeadlineExceeded), true, CodeTimeout, "Operation timeout.", false},
-		{wrap(flagstone.ErrNoSpace), false, CodeStorageServerBusy, "Server is busy.", true},
+		{wrap(flagstone.ErrNoSpace), false, CodeStorageServerBusy, "Server is busy: no space left on the disk.", true},
 		{wrap(flagstone.ErrNoSpace), true, CodeInternalServerError, "Internal server error.", true},
 		{errors.Join(flagstone.ErrPoisoned, flagstone.ErrNoSpace), false, CodeInternalServerError, "Internal server error.", true},
 		{wrap(flagstone.ErrFrozen), false, CodePartitionUnavailable, "The partition is not available.", false},
@@ -45,10 +46,44 @@ func TestErrorsOfTheEngineBecomeAnswersWithoutInternals(t *testing.T) {
 		{errors.New("anything"), false, CodeInternalServerError, "Internal server error.", true},
 	} {
 		log.Reset()
+		e.clock.Advance(failureSilence)
 		wantError(t, e.asError(c.err, "test", "t", c.applied), c.code, c.message)
+		if got := e.asError(c.err, "test", "t", c.applied); errors.Is(got, c.err) != (c.logged || got == c.err) {
+			t.Errorf("%v: the cause for the operator is %v", c.err, got.Unwrap())
+		}
 		if logged := strings.Contains(log.String(), "operation=test table=t"); logged != c.logged {
 			t.Errorf("%v: logged %v, want %v: %s", c.err, logged, c.logged, log.String())
 		}
+	}
+}
+
+// TestTheLogIsToldOfACauseOnceAMinute: a full disk refuses each put of a load, and each names another file.
+func TestTheLogIsToldOfACauseOnceAMinute(t *testing.T) {
+	f := openFixture(t, Limits{})
+	var log bytes.Buffer
+	f.logger = slog.New(slog.NewTextHandler(&log, nil))
+	lines := func() int { return strings.Count(log.String(), "operation failed") }
+	for i := range 500 {
+		f.asError(fmt.Errorf("spare-%06d.log: %w", i, flagstone.ErrNoSpace), "write row", "t", false)
+	}
+	if lines() != 1 {
+		t.Fatalf("500 errors of one cause: %d lines", lines())
+	}
+	f.asError(fmt.Errorf("000001.sst: %w", flagstone.ErrCorrupt), "get row", "t", false)
+	f.asError(fmt.Errorf("000002.sst: %w", flagstone.ErrCorrupt), "get row", "t", false)
+	if lines() != 3 || !strings.Contains(log.String(), "000002.sst") {
+		t.Fatalf("two more causes: %s", log.String())
+	}
+	f.clock.Advance(failureSilence)
+	f.asError(flagstone.ErrNoSpace, "write row", "t", false)
+	if lines() != 4 || !strings.Contains(log.String(), "left_out=499") {
+		t.Fatalf("a minute later: %s", log.String())
+	}
+	for i := range 2 * mostCauses {
+		f.asError(fmt.Errorf("cause %d", i), "get row", "t", false)
+	}
+	if n := len(f.failures.causes); n > mostCauses {
+		t.Errorf("%d causes are kept", n)
 	}
 }
 

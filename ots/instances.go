@@ -116,7 +116,7 @@ func (e *Engine) forbidReserved(given *ReservedThroughput, change bool) *Error {
 			continue
 		}
 		if change {
-			return &Error{CodeForbiddenUpdateCapacityUnit, "Reserved throughput cannot be changed on an instance of type capacity."}
+			return &Error{Code: CodeForbiddenUpdateCapacityUnit, Message: "Reserved throughput cannot be changed on an instance of type capacity."}
 		}
 		return invalid("The value of %s capacity unit can not be greater than 0.", side.name)
 	}

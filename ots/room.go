@@ -58,7 +58,7 @@ func cellsMemory(cells []row.Cell) (size int64) {
 }
 
 func rowTooLarge() *Error {
-	return &Error{CodeOutOfRowSizeLimit, "The total data size of columns in one row exceeded the limit."}
+	return &Error{Code: CodeOutOfRowSizeLimit, Message: "The total data size of columns in one row exceeded the limit."}
 }
 
 // get reads a row within the room of the request, and keeps the row's memory taken. It refuses

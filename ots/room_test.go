@@ -33,7 +33,7 @@ func (r *testRoom) TryTake(n int64) bool {
 
 func (r *testRoom) Take(_ context.Context, n int64) error {
 	if !r.TryTake(n) {
-		return &Error{CodeServerBusy, "Server is busy."}
+		return &Error{Code: CodeServerBusy, Message: "Server is busy."}
 	}
 	return nil
 }

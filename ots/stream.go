@@ -208,7 +208,7 @@ func (e *Engine) ListStream(_ context.Context, instance, name string) ([]StreamS
 }
 
 func streamMissing() *Error {
-	return &Error{CodeObjectNotExist, "Requested stream does not exist."}
+	return &Error{Code: CodeObjectNotExist, Message: "Requested stream does not exist."}
 }
 
 // stream finds a stream by its id. The error is OTSObjectNotExist, or OTSInternalServerError if
@@ -276,7 +276,7 @@ func (e *Engine) DescribeStream(_ context.Context, instance string, req *Describ
 }
 
 func shardMissing() *Error {
-	return &Error{CodeObjectNotExist, "Requested stream shard does not exist."}
+	return &Error{Code: CodeObjectNotExist, Message: "Requested stream shard does not exist."}
 }
 
 // shardID is the name of a shard for clients.

@@ -62,7 +62,7 @@ const (
 )
 
 func trimmed() *Error {
-	return &Error{CodeTrimmedDataAccess, "Requested stream data is already trimmed or does not exist."}
+	return &Error{Code: CodeTrimmedDataAccess, Message: "Requested stream data is already trimmed or does not exist."}
 }
 
 // iterator encodes a position.

@@ -65,16 +65,16 @@ func (e *Engine) CreateTable(ctx context.Context, instance string, req *CreateTa
 // admitNewTable refuses a new table of an instance. REQUIRES: tableOps is held.
 func (e *Engine) admitNewTable(instance, table string) *Error {
 	if !e.HasInstance(instance) { // an instance that is being removed gets no more tables
-		return &Error{CodeAuthFailed, "The instance is not found."}
+		return &Error{Code: CodeAuthFailed, Message: "The instance is not found."}
 	}
 	if err := e.admitTableOperation(); err != nil {
 		return err
 	}
 	if _, err := e.store.Table(storedName(instance, table)); err == nil {
-		return &Error{CodeObjectAlreadyExist, "Requested table already exists."}
+		return &Error{Code: CodeObjectAlreadyExist, Message: "Requested table already exists."}
 	}
 	if len(e.tableNames(instance)) >= e.limits.Tables {
-		return &Error{CodeQuotaExhausted, fmt.Sprintf("Number of tables exceeds the quota:%d.", e.limits.Tables)}
+		return &Error{Code: CodeQuotaExhausted, Message: fmt.Sprintf("Number of tables exceeds the quota:%d.", e.limits.Tables)}
 	}
 	return nil
 }
@@ -263,7 +263,7 @@ func (e *Engine) admitTableOperation() *Error {
 	}
 	e.opTimes = recent
 	if len(recent) >= e.limits.TableOperationsPerSec {
-		return &Error{CodeQuotaExhausted, "Too frequent table operations."}
+		return &Error{Code: CodeQuotaExhausted, Message: "Too frequent table operations."}
 	}
 	e.opTimes = append(e.opTimes, now)
 	return nil

@@ -65,7 +65,7 @@ func (e *Engine) refuse(t *table, partition row.Value, code, message string) *Er
 	if warns {
 		e.logger.Warn("requests are refused, they have no capacity units left", "table", t.info.Name, "code", code, "refused", all)
 	}
-	return &Error{code, message}
+	return &Error{Code: code, Message: message}
 }
 
 // partitionMeter counts the units of partition keys and of instances in the present second.

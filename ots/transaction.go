@@ -38,7 +38,7 @@ type session struct {
 }
 
 func sessionMissing() *Error {
-	return &Error{CodeSessionNotExist, "Session not exist or may be timeout."}
+	return &Error{Code: CodeSessionNotExist, Message: "Session not exist or may be timeout."}
 }
 
 // checkTransaction refuses a malformed transaction id. nil means no transaction.
@@ -144,7 +144,7 @@ func (e *Engine) take(instance string, id *string) (*session, *Error) {
 	}
 	s := found.(*session)
 	if !s.inUse.TryLock() {
-		return nil, &Error{CodeSessionBusy, "Session is busy: the last request of the transaction has not ended."}
+		return nil, &Error{Code: CodeSessionBusy, Message: "Session is busy: the last request of the transaction has not ended."}
 	}
 	return s, nil
 }
@@ -162,14 +162,14 @@ func (s *session) covers(t *table, key []KeyValue) *Error {
 	case s == nil:
 		return nil
 	case s.table.name != t.name:
-		return &Error{CodeDataOutOfRange, fmt.Sprintf(
+		return &Error{Code: CodeDataOutOfRange, Message: fmt.Sprintf(
 			"Data out of scope of transaction. Transaction Table:%s. Data Table:%s", s.table.name, t.name)}
 	case s.table.info.ID != t.info.ID: // deleted and created again
 		return sessionMissing()
 	case key[0].Value.Type() == s.partition.Type() && compareValues(key[0].Value, s.partition) == 0:
 		return nil
 	}
-	return &Error{CodeDataOutOfRange, printable(fmt.Sprintf(
+	return &Error{Code: CodeDataOutOfRange, Message: printable(fmt.Sprintf(
 		"Data out of scope of transaction. Transaction PartKey:%s. Data PartKey:%s", partitionText(s.partition), partitionText(key[0].Value)))}
 }
 
@@ -180,7 +180,7 @@ func (s *session) reserve(l *Limits, changes ...pendingWrite) (cancel func(), ba
 		size += changeSize(&changes[i].change.Row)
 	}
 	if s.written+size > int64(l.TransactionBytes) {
-		return nil, &Error{CodeOutOfTransactionDataSize, fmt.Sprintf(
+		return nil, &Error{Code: CodeOutOfTransactionDataSize, Message: fmt.Sprintf(
 			"The total data size of the transaction exceeds the limit, limit size: %d, data size: %d.", l.TransactionBytes, s.written+size)}
 	}
 	s.written += size

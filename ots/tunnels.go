@@ -116,7 +116,7 @@ func (e *Engine) beginTunnel(ctx context.Context, instance string, req *CreateTu
 	e.tableOps.Lock()
 	defer e.tableOps.Unlock()
 	if !e.HasInstance(instance) {
-		return nil, &Error{CodeAuthFailed, "The instance is not found."}
+		return nil, &Error{Code: CodeAuthFailed, Message: "The instance is not found."}
 	}
 	if bad := e.admitTableOperation(); bad != nil {
 		return nil, bad
@@ -139,10 +139,10 @@ func (e *Engine) admitTunnel(ctx context.Context, instance, name, tunnelName str
 		return nil, e.asError(err, "list tunnels", name, false)
 	}
 	if slices.ContainsFunc(present, func(i TunnelInfo) bool { return i.Name == tunnelName }) {
-		return nil, &Error{CodeTunnelExist, "Requested tunnel already exists."}
+		return nil, &Error{Code: CodeTunnelExist, Message: "Requested tunnel already exists."}
 	}
 	if len(present) >= mostTunnels {
-		return nil, &Error{CodeQuotaExhausted, fmt.Sprintf("Number of tunnels of the table exceeds the quota:%d.", mostTunnels)}
+		return nil, &Error{Code: CodeQuotaExhausted, Message: fmt.Sprintf("Number of tunnels of the table exceeds the quota:%d.", mostTunnels)}
 	}
 	return t, nil
 }
@@ -157,7 +157,7 @@ func (e *Engine) addTunnel(ctx context.Context, instance string, spec tunnel.Spe
 	}
 	stream := t.details()
 	if t.info.ID != spec.TableID || spec.StreamID != "" && (stream == nil || stream.StreamID != spec.StreamID) {
-		return "", &Error{CodeObjectNotExist, "The table or its stream was replaced while the tunnel was created."}
+		return "", &Error{Code: CodeObjectNotExist, Message: "The table or its stream was replaced while the tunnel was created."}
 	}
 	id := newTunnelID()
 	if err := e.openNewTunnel(ctx, instance, id, spec, channels); err != nil {
@@ -215,7 +215,7 @@ func streamChannels(ctx context.Context, t *table, spec *tunnel.Spec, channels m
 		return err
 	}
 	if s == nil {
-		return &Error{CodeObjectNotExist, "Requested stream does not exist."}
+		return &Error{Code: CodeObjectNotExist, Message: "Requested stream does not exist."}
 	}
 	spec.StreamID = s.id()
 	latest := !spec.Earliest && spec.StartMillis == 0
@@ -444,5 +444,5 @@ func (e *Engine) tunnelError(err error, operation, table string) *Error {
 	case tunnel.ErrStale:
 		code = CodeServerUnavailable
 	}
-	return &Error{code, refusal.Text}
+	return &Error{Code: code, Message: refusal.Text}
 }

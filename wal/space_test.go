@@ -191,3 +191,43 @@ func TestP11_ThatThereIsNoSpaceIsLoggedOnce(t *testing.T) {
 	}
 	mustClose(t, w)
 }
+
+// A log is opened on a disk without space for a whole segment: with the smallest one, which grows
+// once there is space.
+func TestP11_ALogOpensOnADiskWithoutSpaceForASegment(t *testing.T) {
+	for _, synced := range []bool{true, false} {
+		sim := newSim()
+		opts := testOptions(sim)
+		opts.SegmentSize, opts.Sync = 64*blockSize, synced
+		var o oracle
+		w, _ := mustOpen(t, opts, 0, &o)
+		mustAppend(t, w, &o, 0, 100)
+		mustClose(t, w)
+		used, err := sim.Usage("wal")
+		if err != nil {
+			t.Fatal(err)
+		}
+		sim.SetCapacity(int64(used.Total-used.Available) + 10*blockSize)
+		w, _ = mustOpen(t, opts, 0, &o)
+		before := len(o.records)
+		for err == nil { // what the small segment takes is kept
+			var lsn LSN
+			if lsn, err = o.append(w, 0, 3000); err == nil {
+				err = o.sync(w, lsn)
+			}
+		}
+		if n := len(o.records) - 1; !vfs.IsNoSpace(err) || errors.Is(err, ErrFailed) || n == before || !strings.Contains(err.Error(), "262144 bytes") {
+			t.Fatalf("sync %v, after %d records: %v", synced, n-before, err)
+		}
+		o.records = o.records[:len(o.records)-1]
+		sim.SetCapacity(0)
+		for range 40 {
+			mustAppend(t, w, &o, 0, 3000)
+		}
+		if found, err := list(sim, "wal"); err != nil || len(found.segments) != 2 {
+			t.Fatalf("sync %v: the small segment did not grow: %v, %v", synced, found, err)
+		}
+		mustClose(t, w)
+		mustOpen(t, opts, 0, &o)
+	}
+}

@@ -399,7 +399,7 @@ func (v *backupVerifyCommand) Run(ctx context.Context, c *output) error {
 	}
 	fmt.Fprintf(c.out, "%d backups, %d objects, %s read\n", report.Backups, report.Objects, bytesText(report.Bytes))
 	if n := len(report.Problems); n > 0 {
-		return fmt.Errorf("%d problems found in %s", n, v.Repository)
+		return fmt.Errorf("%s found in %s", countText(n, "problem"), v.Repository)
 	}
 	return nil
 }

@@ -57,7 +57,7 @@ func (k *checkCommand) Run(ctx context.Context, c *output) error {
 	}
 	problems += n
 	if problems > 0 {
-		return fmt.Errorf("%d problems found in %s; restore a backup ('flagstone restore'), or the files they name from a copy of the store; without either, 'flagstone salvage' makes a new store of what is intact", problems, k.Dir)
+		return fmt.Errorf("%s found in %s; restore a backup ('flagstone restore'), or the files they name from a copy of the store; without either, 'flagstone salvage' makes a new store of what is intact", countText(problems, "problem"), k.Dir)
 	}
 	if !k.Quiet {
 		fmt.Fprintln(c.out, "no problem found")
@@ -110,8 +110,9 @@ func (k *checkCommand) checkClosed(ctx context.Context, c *output) (problems int
 
 // checked says what was checked.
 func checked(r *flagstone.CheckReport) string {
-	return fmt.Sprintf("%d tables, %d table files with %d rows and %d cells in %d bytes, %d value files with %d values in %d bytes, %d log records in %d bytes",
-		r.Tables, r.TableFiles, r.Rows, r.Cells, r.FileBytes, r.ValueFiles, r.Values, r.ValueBytes, r.LogRecords, r.LogBytes)
+	return fmt.Sprintf("%s, %s with %s and %s in %d bytes, %s with %s in %d bytes, %s in %d bytes",
+		countText(r.Tables, "table"), countText(r.TableFiles, "table file"), countText(r.Rows, "row"), countText(r.Cells, "cell"), r.FileBytes,
+		countText(r.ValueFiles, "value file"), countText(r.Values, "value"), r.ValueBytes, countText(r.LogRecords, "log record"), r.LogBytes)
 }
 
 // check prints and counts the problems of one store.
@@ -132,7 +133,7 @@ func (k *checkCommand) check(ctx context.Context, c *output, dir string) (proble
 		fmt.Fprintln(c.out, oneLine(problem))
 	}
 	if !k.Quiet {
-		fmt.Fprintf(c.out, "%s: %s, %d files left over\n", dir, checked(&report), len(report.Orphans))
+		fmt.Fprintf(c.out, "%s: %s, %s left over\n", dir, checked(&report), countText(len(report.Orphans), "file"))
 	}
 	return len(report.Problems), nil
 }

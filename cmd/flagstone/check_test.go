@@ -38,7 +38,7 @@ func TestAServerChecksItsFiles(t *testing.T) {
 	done(t, "put", "t", "bert", "-s", "state="+strings.Repeat("new", 600_000), "--dir", dir) // a slow check takes seconds
 	done(t, "table", "flush", "t", "--dir", dir)
 	out := done(t, "check", "--dir", dir, "--rate", "1GiB")
-	for _, want := range []string{"high-performance: 1 tables, 1 table files with 2 rows", "capacity: 0 tables", "no problem found"} {
+	for _, want := range []string{"high-performance: 1 table, 1 table file with 2 rows", "capacity: 0 tables", "no problem found"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q lacks %q", out, want)
 		}
@@ -70,7 +70,7 @@ func TestAServerChecksItsFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	status, found, errOut := command(t, "check", "--quiet", "--dir", dir)
-	if status != 1 || strings.Count(found, "\n") != 1 || !strings.Contains(found, files[0]) || !strings.Contains(found, "offset") || !strings.Contains(errOut, "1 problems found") {
+	if status != 1 || strings.Count(found, "\n") != 1 || !strings.Contains(found, files[0]) || !strings.Contains(found, "offset") || !strings.Contains(errOut, "1 problem found") {
 		t.Errorf("status %d, %q, %q", status, found, errOut)
 	}
 	if lines := logged(log(), "damage found"); len(lines) != 1 || lines[0]["level"] != "ERROR" || !strings.Contains(lines[0]["error"].(string), files[0]) {

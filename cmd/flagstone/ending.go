@@ -59,6 +59,28 @@ func interruption(err error) error {
 	return errors.New(strings.Join(append(said, beside(err)...), "; "))
 }
 
+// caused is what to say of an error that a store in this process answered: its cause, which clients are not told, without
+// what the command did meanwhile.
+func caused(err error) error {
+	answer, ok := errors.AsType[*ots.Error](err)
+	if !ok || answer.Unwrap() == nil {
+		return err
+	}
+	cause := advised(answer.Unwrap())
+	if e, ok := errors.AsType[*leftError](err); ok {
+		return leaving(cause, "%s", e.left)
+	}
+	return cause
+}
+
+// advised adds to an error of damage what can be done.
+func advised(err error) error {
+	if !errors.Is(err, flagstone.ErrCorrupt) {
+		return err
+	}
+	return fmt.Errorf("%w; 'flagstone check' lists all damage: restore a backup ('flagstone restore'), or let 'flagstone salvage' make a new store of what is intact", err)
+}
+
 // ended reports whether an error is of a context that has ended. The service, in this process too, calls that a timeout.
 func ended(err error) bool {
 	refused, ok := errors.AsType[*ots.Error](err)

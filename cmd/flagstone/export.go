@@ -128,7 +128,7 @@ func (e *exportCommand) Run(ctx context.Context, c *output) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, source.close()) }()
+	defer func() { err = errors.Join(advised(err), source.close()) }()
 	layout := rowfile.Layout{Key: source.key(), Columns: p.typed}
 	for _, name := range p.query.Columns {
 		if slices.ContainsFunc(layout.Key, func(k rowfile.Column) bool { return k.Name == name }) {

@@ -422,6 +422,13 @@ func TestAnImportThatFailsSaysWhatItWrote(t *testing.T) {
 	}
 	refused(t, "the same command goes on", "import", "x", file, "--dir", dir, "--state", filepath.Join(t.TempDir(), "state"))
 	done(t, "table", "create", "empty", "--dir", dir, "--key", "n:string")
+	latin := filepath.Join(t.TempDir(), "latin.csv")
+	if err := os.WriteFile(latin, []byte("n,v\nlat\xe9,2\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, errOut := command(t, "import", "empty", latin, "--dir", dir); !strings.Contains(errOut, "latin.csv:2") || strings.Contains(errOut, "rows were written") {
+		t.Errorf("nothing was written: %s", errOut)
+	}
 	if _, _, errOut := command(t, "import", "empty", file, "--dir", dir); strings.Contains(errOut, "rows were written") {
 		t.Errorf("without a row: %s", errOut)
 	}

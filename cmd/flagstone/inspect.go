@@ -4,6 +4,7 @@ package main
 // beside a server they show files as they are at the moment, and may fail where one is just being written.
 
 import (
+	"bytes"
 	"context"
 	"encoding/xml"
 	"errors"
@@ -216,14 +217,32 @@ func encodedKey(key []byte, columns int, unbounded string) string {
 		return unbounded
 	}
 	values, err := row.DecodeKey(key, columns)
+	rest := ""
 	if err != nil {
-		return fmt.Sprintf("%x (%v)", key, err)
+		if values = shortenedKey(key, columns); values == nil {
+			return fmt.Sprintf("%x (%v)", key, err)
+		}
+		rest = "..."
 	}
 	var list []instances.Value
 	for _, v := range values {
 		list = append(list, instances.Value{Value: v})
 	}
-	return "(" + keyLine(list) + ")"
+	return "(" + keyLine(list) + rest + ")"
+}
+
+// shortenedKey is what can be read of a bound that was cut within a column: a string as far as it goes, the least
+// integer that begins so. It is nil for what is no such bound.
+func shortenedKey(key []byte, columns int) []row.Value {
+	const integer = 8 // bytes
+	for ; columns > 0; columns-- {
+		for missing := range integer + 1 {
+			if values, err := row.DecodeKey(append(bytes.Clone(key), make([]byte, missing)...), columns); err == nil {
+				return values
+			}
+		}
+	}
+	return nil
 }
 
 type inspectLogCommand struct {

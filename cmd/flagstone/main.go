@@ -174,6 +174,8 @@ func execute(ctx context.Context, args []string, c *output, options ...kong.Opti
 	if err := parsed.Run(); err != nil {
 		if ctx.Err() != nil {
 			err = interruption(err)
+		} else {
+			err = caused(err)
 		}
 		fmt.Fprintf(c.err, "flagstone: %s\n", unnamed(oneLine(err)))
 		if _, ok := errors.AsType[usageError](err); ok {
@@ -211,6 +213,14 @@ func misuse(format string, args ...any) error { return usageError{fmt.Errorf(for
 // oneLine joins the lines of an error.
 func oneLine(err error) string {
 	return strings.Join(strings.Fields(err.Error()), " ")
+}
+
+// countText is a number of things, by their name in the singular.
+func countText[N int | int64 | uint64](n N, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return fmt.Sprintf("%d %s", n, thing)
 }
 
 // unnamed removes the package name, which is also the command's, from the text of an error: the

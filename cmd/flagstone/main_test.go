@@ -211,7 +211,7 @@ func TestCheckFindsADamagedTableFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	status, out, errOut := command(t, "check", "--quiet", "--dir", dir)
-	if status != 1 || !strings.Contains(out, files[0]) || !strings.Contains(errOut, "1 problems found") {
+	if status != 1 || !strings.Contains(out, files[0]) || !strings.Contains(errOut, "1 problem found") {
 		t.Errorf("status %d, %q, %q", status, out, errOut)
 	}
 }

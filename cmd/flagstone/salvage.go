@@ -44,6 +44,7 @@ type lossLine struct {
 	Level      int      `json:"level"`
 	From       string   `json:"from,omitempty"`
 	To         string   `json:"to,omitempty"`
+	Rows       uint64   `json:"rows,omitempty"`
 	Cells      uint64   `json:"cells,omitempty"`
 	Older      bool     `json:"older"`
 	Error      string   `json:"error"`
@@ -61,8 +62,11 @@ func (l *lossLine) text() string {
 		}
 		what += fmt.Sprintf(", partitions %v, level %d, keys from %s to %s", l.Partitions, l.Level, l.From, l.To)
 	}
+	if l.Rows > 0 {
+		what += ", " + countText(l.Rows, "row")
+	}
 	if l.Cells > 0 {
-		what += fmt.Sprintf(", %d cells", l.Cells)
+		what += ", " + countText(l.Cells, "cell")
 	}
 	if l.Older {
 		what += ", older or deleted data may be back there"
@@ -88,7 +92,7 @@ func (k *salvageCommand) Run(ctx context.Context, c *output) error {
 		return err
 	})
 	if err == nil && losses > 0 {
-		err = lossError{fmt.Errorf("%d parts were lost; the rest is in %s", losses, k.Target)}
+		err = lossError{fmt.Errorf("lost: %s; the rest is in %s", countText(losses, "part"), k.Target)}
 	}
 	return err
 }
@@ -173,7 +177,7 @@ func (k *salvageCommand) store(ctx context.Context, c *output, partial, within s
 	for _, l := range report.Losses {
 		line := lossLine{
 			Store: within, File: l.File, Offset: l.Offset, Table: l.Table, Stream: l.Stream, Partitions: l.Partitions, Level: l.Level,
-			Cells: l.Cells, Older: l.Older, Error: oneLine(l.Err),
+			Rows: l.Rows, Cells: l.Cells, Older: l.Older, Error: oneLine(l.Err),
 		}
 		if l.Table != "" {
 			columns := l.KeyColumns
@@ -189,8 +193,9 @@ func (k *salvageCommand) store(ctx context.Context, c *output, partial, within s
 			"records": report.Records, "losses": len(report.Losses),
 		})
 	}
-	fmt.Fprintf(c.out, "%s: %d files copied, %d table files written again, %d lost; %d log records copied; %d losses\n",
-		filepath.Join(k.Target, within), report.Copied, report.Rewritten, report.Lost, report.Records, len(report.Losses))
+	fmt.Fprintf(c.out, "%s: %s copied, %s written again, %d lost; %s copied; lost in all: %s\n",
+		filepath.Join(k.Target, within), countText(report.Copied, "file"), countText(report.Rewritten, "table file"), report.Lost,
+		countText(report.Records, "log record"), countText(len(report.Losses), "part"))
 	return len(report.Losses), nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -57,7 +58,7 @@ func TestSalvageTellsWhetherSomethingWasLost(t *testing.T) {
 		status int
 		says   string
 	}{
-		{"intact", func() error { return nil }, 0, "losses"},
+		{"intact", func() error { return nil }, 0, "lost"},
 		{"a damaged block", func() error {
 			content, err := os.ReadFile(tables[0])
 			if err != nil {
@@ -183,6 +184,76 @@ func TestSalvageListsAMissingCapacityStoreAndRegistry(t *testing.T) {
 }
 
 // makeRows makes a store with a table file of several blocks.
+// TestAReadOfADamagedStoreNamesTheFile reads it without a server, which would tell no internals.
+func TestAReadOfADamagedStoreNamesTheFile(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "store")
+	for _, line := range []string{"instance create other", "table create orders --key n:integer", "put orders 1 -s c=first", "table flush orders"} {
+		if status, _, errOut := command(t, append(strings.Fields(line), "--dir", dir)...); status != 0 {
+			t.Fatal(line, errOut)
+		}
+	}
+	tables, err := filepath.Glob(filepath.Join(dir, "sst", "*", "*.sst"))
+	if err != nil || len(tables) != 1 {
+		t.Fatal(tables, err)
+	}
+	content, err := os.ReadFile(tables[0])
+	if err == nil {
+		content[100] ^= 1
+		err = os.WriteFile(tables[0], content, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := filepath.Join(t.TempDir(), "rows.jsonl")
+	commands := [][]string{{"get", "orders", "1"}, {"scan", "orders"}, {"count", "orders"}, {"export", "orders", out}}
+	for _, line := range commands {
+		var errOut bytes.Buffer
+		status := run(context.Background(), append(line, "--dir", dir), &output{out: io.Discard, err: &errOut})
+		if said := errOut.String(); status != 1 || !strings.Contains(said, tables[0]) || !strings.Contains(said, "offset") ||
+			!strings.Contains(said, "flagstone salvage") || strings.Contains(said, "OTS") || strings.Contains(said, out) {
+			t.Errorf("%v: status %d: %s", line, status, said)
+		}
+	}
+}
+
+// TestSalvageTellsOfADamagedBlockInOneLine: the values of several rows are damaged together.
+func TestSalvageTellsOfADamagedBlockInOneLine(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "store")
+	makeRows(t, dir)
+	tables, err := filepath.Glob(filepath.Join(dir, "sst", "*", "*.sst"))
+	if err != nil || len(tables) != 1 {
+		t.Fatal(tables, err)
+	}
+	content, err := os.ReadFile(tables[0])
+	if err == nil {
+		content[100] ^= 1
+		err = os.WriteFile(tables[0], content, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	status, out, errOut := command(t, "salvage", dir, filepath.Join(t.TempDir(), "target"))
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	if status != lossStatus || len(lines) != 2 || !strings.Contains(out, " rows, older or deleted") || !strings.Contains(errOut, "lost: 1 part;") {
+		t.Errorf("status %d, %s%s", status, out, errOut)
+	}
+}
+
+func TestABoundThatWasCutShortIsReadable(t *testing.T) {
+	two, err := row.AppendKey(nil, 2, row.String("z001306"), row.Integer(300))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for cut, want := range map[int]string{len(two): "(z001306,300)", 8: "(z001306...)", 5: "(z001...)", len(two) - 1: "(z001306,256...)"} {
+		if got := strings.ReplaceAll(encodedKey(two[:cut], 2, ""), ", ", ","); got != want {
+			t.Errorf("%d bytes: %s, want %s", cut, got, want)
+		}
+	}
+	if got := encodedKey([]byte{0xfd}, 1, ""); !strings.Contains(got, "fd (") {
+		t.Errorf("no key: %s", got)
+	}
+}
+
 func makeRows(t *testing.T, dir string) {
 	t.Helper()
 	store, err := flagstone.Open(dir, flagstone.Options{Sync: flagstone.SyncNone})

@@ -61,7 +61,7 @@ type serveCommand struct {
 
 // Help is the long help of the command.
 func (serveCommand) Help() string {
-	return `SIZE is bytes, or 64KiB, 512MiB, 2GiB. The memory budget is at least 4MiB, the cache 1MiB, a block 1KiB, other sizes 64KiB.
+	return `SIZE is bytes, or 64KiB, 512MiB, 2GiB. The memory budget and the cache are at least 1MiB, a block 1KiB, --partition-split-size 16KiB, other sizes 64KiB.
 
 The access key of the account, which opens every instance, is taken from FLAGSTONE_ACCESS_KEY_ID and FLAGSTONE_ACCESS_KEY_SECRET. Without them a pair is made at the first start, kept in <dir>/credentials, and shown once. 'flagstone instance key add' makes keys for one instance.
 

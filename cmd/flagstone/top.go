@@ -137,6 +137,8 @@ func writeStore(w *bytes.Buffer, kind string, before, now flagstone.Metrics, sec
 		rate(before.FlushedBytes, now.FlushedBytes), rate(before.CompactedOut, now.CompactedOut))
 	if now.Poisoned {
 		line("THE STORE TAKES NO WRITES until the server is started again; its log says why")
+	} else if now.Refusal != "" {
+		line("WRITES ARE REFUSED: %s", lineText(now.Refusal))
 	}
 	earlier := make(map[string]flagstone.TableMetrics)
 	for _, table := range before.Tables {

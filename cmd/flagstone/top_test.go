@@ -162,6 +162,14 @@ func TestTopFitsItsTerminal(t *testing.T) {
 	}
 }
 
+func TestTopSaysWhyWritesAreRefused(t *testing.T) {
+	var picture bytes.Buffer
+	writeStore(&picture, "hp", flagstone.Metrics{}, flagstone.Metrics{Refusal: "the log cannot grow: no space left"}, 1, 20, 0)
+	if !strings.Contains(picture.String(), "\nWRITES ARE REFUSED: the log cannot grow: no space left\n") {
+		t.Error(picture.String())
+	}
+}
+
 // TestAPoisonedStoreFitsItsTerminal prints a store with all the lines that one can have.
 func TestAPoisonedStoreFitsItsTerminal(t *testing.T) {
 	const lines, columns = 12, 50

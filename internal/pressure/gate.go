@@ -254,6 +254,12 @@ func (g *Gate) Stuck() error {
 	return g.stuckError()
 }
 
+// Refusal returns why writes are refused although the store could take them later, nil if they are not.
+func (g *Gate) Refusal() error {
+	_, err := g.obstacle(g.full())
+	return err
+}
+
 // NoteTree keeps how far the compactions of a tree are behind. look returns how many files
 // overlap in level 0, and how many bytes are yet to be merged, in multiples of the largest base
 // level. NoteTree calls it under a lock, so that the last caller has the newest figures.

@@ -33,6 +33,8 @@ type rewriter struct {
 	record []row.Cell
 	broken sstable.Loss
 
+	following bool // the last loss was of a block, and no cell was read since
+
 	// gone are the cells that are lost by themselves, by value file; 0 for those that the table file has
 	// no legal value or place for.
 	gone map[uint64]*Loss
@@ -118,7 +120,21 @@ func (w *rewriter) block(l sstable.Loss) {
 	if l.To == nil {
 		l.To = w.source.Meta.Largest
 	}
-	w.lost(w.source, Loss{Offset: l.Offset, From: l.From, To: l.To, Err: l.Err})
+	loss := Loss{Offset: l.Offset, From: l.From, To: l.To, Err: l.Err}
+	if bytes.Equal(l.From, l.To) {
+		loss.Rows = 1
+	}
+	if n := len(w.report.Losses); w.following && loss.Rows > 0 {
+		if last := &w.report.Losses[n-1]; last.Rows > 0 && last.Offset == loss.Offset && last.Err.Error() == loss.Err.Error() {
+			if !bytes.Equal(last.To, loss.To) { // else another part of a long row
+				last.Rows++
+			}
+			last.To = loss.To
+			return
+		}
+	}
+	w.following = true
+	w.lost(w.source, loss)
 }
 
 // inBroken reports whether the newest row is the one that broken was a part of. broken.To may be the key of
@@ -133,6 +149,7 @@ func (w *rewriter) cell(key []byte, c *row.Cell) error {
 	if err := cmp.Or(w.failed, w.ctx.Err()); err != nil {
 		return err
 	}
+	w.following = false
 	if !bytes.Equal(w.key, key) {
 		if err := w.flush(); err != nil {
 			return err

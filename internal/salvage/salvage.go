@@ -48,6 +48,7 @@ type Loss struct {
 	Level      int
 	From, To   []byte
 	KeyColumns int
+	Rows       uint64 // of the block, if only the values of some are lost; else 0
 	Cells      uint64
 	Older      bool
 	Err        error

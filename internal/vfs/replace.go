@@ -2,7 +2,6 @@ package vfs
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -49,7 +48,7 @@ func publish(f *os.File, name string, overwrite bool, fill func(out io.Writer) e
 		err = f.Sync()
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
-		return fmt.Errorf("write %s: %w", temp, err)
+		return err // of the file, which it names, or of fill
 	}
 	return NameFile(temp, name, overwrite)
 }

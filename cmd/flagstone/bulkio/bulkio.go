@@ -209,11 +209,8 @@ func (im *Import) put(ctx context.Context, r *rowfile.Row, file int) error {
 			r.Cells[i].Version = im.State.Version
 		}
 	}
-	if err := im.Target.Put(r, Place{file, r.Line}); err != nil {
-		return err
-	}
-	im.State.Rows++
-	return nil
+	im.State.Rows++ // before a refusal takes it off
+	return im.Target.Put(r, Place{file, r.Line})
 }
 
 // report shows the progress and saves the state, when it is time.

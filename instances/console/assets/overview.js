@@ -36,7 +36,7 @@ function store(kind) {
     elements: [h('h2', {}, `Store of ${kind} instances`), facts, h('div', { class: 'charts' }, charts.map(c => c.figure))],
     draw(m) {
       const asked = m.CacheHits + m.CacheMisses;
-      set(facts, m.Poisoned ? h('p', { class: 'bad' }, 'The store takes no writes until the server is started again; its log says why.') : null, tiles([
+      set(facts, m.Poisoned ? h('p', { class: 'bad' }, 'The store takes no writes until the server is started again; its log says why.') : m.Refusal ? h('p', { class: 'bad' }, `Writes are refused: ${m.Refusal}`) : null, tiles([
         ['back-pressure', share(m.Pressure)], ['writers held back', duration(m.Stalled)],
         ['memtables', `${bytes(m.MemoryBytes)} of ${bytes(m.MemoryBudget)}`], ['block cache', bytes(m.CacheBytes)],
         ['cache hits', asked ? share(m.CacheHits / asked) : '-'], ['write amplification', amplification(m)],
