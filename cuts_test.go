@@ -1,10 +1,13 @@
 package flagstone
 
 import (
+	"bytes"
 	"fmt"
+	"log/slog"
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -261,5 +264,52 @@ func TestALoadOnFewKeysSpreadsOverPartitions(t *testing.T) {
 		if len(p.Findings) > 0 {
 			t.Errorf("%+v", p)
 		}
+	}
+}
+
+// TestScansOverDeletedRowsAreAFinding scans rows that were all deleted, then the same number of rows that exist. The
+// passed rows are no units, so that no key counts as busy and no partition is split.
+func TestScansOverDeletedRowsAreAFinding(t *testing.T) {
+	const rows = 1000
+	var log bytes.Buffer
+	r := newRig(t, Options{Seams: Seams{Balance: balance.Settings{SplitUnits: 100}}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	table := r.table("t", TableOptions{})
+	for n := range rows {
+		put(t, table, fmt.Sprintf("key-%04d", n), 1, "c", startMillis, "v")
+	}
+	r.ok(table.Flush(ctx()))
+	for n := range rows {
+		r.ok(table.Delete(ctx(), Key(fmt.Sprintf("key-%04d", n), 1)))
+	}
+	scans := func() Partition {
+		for range 30 * time.Second / balance.Interval {
+			for range 50 {
+				for _, err := range table.Scan(ctx(), nil, nil, ScanOptions{}).All() {
+					r.ok(err)
+				}
+			}
+			r.reads(table, 0, nil)
+		}
+		if parts := table.Partitions(); len(parts) == 1 {
+			return parts[0]
+		}
+		t.Fatalf("%+v", table.Partitions())
+		return Partition{}
+	}
+	p := scans()
+	if len(p.Findings) != 1 || p.Findings[0].Kind != PassedRows || p.Findings[0].Key.Type() != row.TypeNone || p.Findings[0].Figure < 2000 || p.Units > p.Writes+6 || p.Reads > 1 {
+		t.Errorf("deleted rows: %+v", p)
+	}
+	if m := r.store.Metrics().Tables[0]; math.Abs(m.PassedRate-p.Findings[0].Figure) > 1 || m.BusyKeys != 0 {
+		t.Errorf("%+v", m)
+	}
+	if said := log.String(); strings.Count(said, "reads pass over deleted rows") != 1 || strings.Contains(said, "splits do not help") {
+		t.Error(said)
+	}
+	for n := range rows {
+		put(t, table, fmt.Sprintf("key-%04d", n), 1, "c", startMillis, "v")
+	}
+	if p = scans(); len(p.Findings) != 0 {
+		t.Errorf("rows that exist: %+v", p)
 	}
 }

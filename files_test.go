@@ -183,3 +183,75 @@ func TestTheLoadCountsValuesAsTheyWerePut(t *testing.T) {
 	}
 	rise("get of a value in a value file", get)
 }
+
+// TestAScanIsTheSameLoadInMemoryAndOnDisk: what scans return counts, in any direction and however the rows are read.
+func TestAScanIsTheSameLoadInMemoryAndOnDisk(t *testing.T) {
+	const rows, ops, halfLife = 404, 10, 20 * time.Second
+	r := newRig(t, Options{})
+	table := r.presplit("t", nil)
+	for n := range rows {
+		put(t, table, fmt.Sprintf("key-%03d", n), 1, "c", startMillis, strings.Repeat("x", 300))
+	}
+	for _, where := range []string{"memory", "disk"} {
+		for _, c := range []struct {
+			limit       int
+			reverse     bool
+			least, most float64 // units
+		}{{rows, false, 31, 33}, {rows, true, 31, 33}, {5, false, 1, 1}, {30, true, 3, 3}, {0, false, 1, 1}} {
+			r.clock.Advance(time.Hour)
+			table.Partitions()
+			for range ops {
+				scan := table.Scan(ctx(), nil, nil, ScanOptions{Reverse: c.reverse})
+				for n := 0; n < c.limit && scan.Next(); n++ {
+				}
+				if err := scan.Close(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r.clock.Advance(halfLife)
+			p, per := table.Partitions()[0], ops/2/halfLife.Seconds()
+			if got, units := p.Reads/per, p.Units/per; math.Abs(got-float64(c.limit)) > 0.01 || units < c.least-0.01 || units > c.most+0.01 {
+				t.Errorf("%d rows in %s, reverse %t: %.2f rows, %.2f units; want %.0f to %.0f", c.limit, where, c.reverse, got, units, c.least, c.most)
+			}
+		}
+		if err := table.Flush(ctx()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestKeysThatScansReturnAreLoaded scans the same hundred keys again and again, in memory and from files.
+func TestKeysThatScansReturnAreLoaded(t *testing.T) {
+	r := newRig(t, Options{})
+	table := r.presplit("t", nil)
+	for n := range 1000 {
+		put(t, table, fmt.Sprintf("key-%04d", n), 1, "c", startMillis, strings.Repeat("x", 30))
+	}
+	for _, where := range []string{"memory", "disk"} {
+		for range 3000 {
+			for _, err := range table.Scan(ctx(), Key("key-0400"), Key("key-0500"), ScanOptions{}).All() {
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		r.clock.Advance(balance.Interval)
+		var all, low, outside float64
+		for _, k := range table.LoadedKeys() {
+			switch at := k.Key.Text(); {
+			case at < "key-0400" || at >= "key-0500":
+				outside += k.Reads
+			case at < "key-0450":
+				low += k.Reads
+			}
+			all += k.Reads
+		}
+		if all == 0 || outside > 0 || low < 0.25*all || low > 0.75*all {
+			t.Errorf("%s: %.1f units a second, %.1f of them in the lower half, %.1f elsewhere", where, all, low, outside)
+		}
+		if err := table.Flush(ctx()); err != nil {
+			t.Fatal(err)
+		}
+		r.clock.Advance(time.Hour)
+	}
+}

@@ -93,6 +93,9 @@ type TableMetrics struct {
 	Units, BusiestUnits float64
 	// RowRate is how many rows are read and written per second, and ByteRate their bytes: averages as Units.
 	RowRate, ByteRate float64
+	// PassedRate is how many rows per second scans pass because they were deleted or have expired: the same average. They
+	// are in no other rate.
+	PassedRate float64
 	// Refused is how many requests a server around the store refused since its start because they had no capacity
 	// units left; the store itself leaves it 0.
 	Refused int64
@@ -144,7 +147,7 @@ func (s *Store) Metrics() Metrics {
 	m.OpenSnapshots = s.views.Len()
 	m.Batches.of = s.batches.Snapshot()
 	state := s.state()
-	found := map[FindingKind]map[uint64]int{LargeKey: {}, BusyKey: {}, MovingLoad: {}}
+	found := map[FindingKind]map[uint64]int{LargeKey: {}, BusyKey: {}, MovingLoad: {}, PassedRows: {}}
 	for _, r := range s.rebalancer.Findings() {
 		found[FindingKind(r.Kind)][r.Table]++
 	}
@@ -200,6 +203,7 @@ func (s *Store) tableMetrics(state *manifest.State, t *manifest.Table, values va
 					of := load.Look(now)
 					m.Units, m.BusiestUnits = m.Units+of.Units(), max(m.BusiestUnits, of.Units())
 					m.RowRate, m.ByteRate = m.RowRate+of.Read.Rows+of.Write.Rows, m.ByteRate+of.Read.Bytes+of.Write.Bytes
+					m.PassedRate += of.Passed
 				}
 			}
 		}

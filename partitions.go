@@ -77,6 +77,9 @@ const (
 	// MovingLoad: the partition is busy and no split would help, since its load moves to other keys, or
 	// the table was split as often as it may be.
 	MovingLoad = FindingKind(balance.MovingLoad)
+	// PassedRows: scans pass more than 1,000 rows per second that were deleted or have expired, and ten times as many as
+	// reads return. Table.Compact drops them.
+	PassedRows = FindingKind(balance.PassedRows)
 )
 
 // String returns the words that the log has for it.
@@ -86,8 +89,8 @@ func (k FindingKind) String() string { return balance.Kind(k).String() }
 // looked. It looks every 10 seconds, unless Options.PartitionSplitSize is negative.
 type Finding struct {
 	Kind FindingKind
-	Key  row.Value // the partition-key value; the zero Value with MovingLoad
-	// Figure is about the bytes of the key with LargeKey; else it is capacity units per second, of the
+	Key  row.Value // the partition-key value; the zero Value with MovingLoad and PassedRows
+	// Figure is about the bytes of the key with LargeKey, and rows passed per second with PassedRows; else it is capacity units per second, of the
 	// key or with MovingLoad of the partition. Limit is what it exceeds, 0 if that is no fixed figure.
 	Figure, Limit float64
 }
@@ -137,8 +140,11 @@ func (t *Table) partitionValue(bound []byte) row.Value {
 
 func (t *Table) finding(r *balance.Report) Finding {
 	f := Finding{Kind: FindingKind(r.Kind), Figure: r.Units, Limit: float64(r.Limit)}
-	if f.Kind == LargeKey {
+	switch f.Kind {
+	case LargeKey:
 		f.Figure = float64(r.Bytes)
+	case PassedRows:
+		f.Figure = r.Passed
 	}
 	f.Key = t.partitionValue(r.Key)
 	return f

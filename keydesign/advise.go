@@ -27,6 +27,15 @@ type Statistics struct {
 	RowBytes float64
 	// Refused says which requests got no capacity units lately.
 	Refused Refusals
+	// Passed says that scans pass many deleted or expired rows.
+	Passed Passed
+}
+
+// Passed are rows that scans passed per second lately because they were deleted or have expired, and those that reads of
+// the same partitions returned.
+type Passed struct {
+	Rate     float64 `json:"per_second"`
+	Returned float64 `json:"returned_per_second"`
 }
 
 // Refusals are requests that were refused lately, for they had no capacity units left: those of the key and code that most
@@ -101,6 +110,7 @@ type Report struct {
 	RowBytes  float64    `json:"row_bytes"`         // of a row that was read or written lately, on average; 0 if unknown
 	Largest   *Largest   `json:"largest,omitempty"` // of the sampled rows; nil: there is none, or sizes are unknown
 	Refused   *Refusals  `json:"refused,omitempty"` // nil: none
+	Passed    *Passed    `json:"passed,omitempty"`  // nil: few
 	Proposals []Proposal `json:"proposals"`
 }
 
@@ -153,6 +163,9 @@ func Advise(st *Statistics) *Report {
 	}
 	if st.Refused.Rate > 0 {
 		r.Refused = &st.Refused
+	}
+	if st.Passed.Rate > 0 {
+		r.Passed = &st.Passed
 	}
 	r.LoadRate = float64(r.LoadUnits) / r.LoadOver
 	for _, c := range st.Columns {

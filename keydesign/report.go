@@ -60,6 +60,10 @@ func (r *Report) sayRequests(say func(string, ...any)) {
 		}
 		say("\nRequests to %s are REFUSED: %s/s lately, %s", of, rateText(r.Refused.Rate), r.Refused.Code)
 	}
+	if r.Passed != nil {
+		say("\nReads pass over DELETED ROWS: %s/s, and return %s/s\n  they were deleted or have expired, and a compaction drops them: flagstone table compact %s",
+			rateText(r.Passed.Rate), rateText(r.Passed.Returned), r.Table)
+	}
 	if r.Largest != nil {
 		say("\nLargest row of the sample: %s  %s", bytesText(r.Largest.Bytes), shortened(r.Largest.Key))
 	}

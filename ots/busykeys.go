@@ -26,8 +26,13 @@ const (
 	busyCounters = 64
 	// busyRate is the sampling rate: about one request in busyRate is counted.
 	busyRate = 8
-	// busyHalfLife is the time in which a request loses half of its weight.
-	busyHalfLife = 10 * time.Minute
+	// busyHalfLife is the time in which a request loses half of its weight, and newHalfLife that of the units that a new
+	// load is judged by.
+	busyHalfLife, newHalfLife = 10 * time.Minute, 20 * time.Second
+	// newTimes: a load is new if it has so many times the rate of the longer average.
+	newTimes = 2
+	// busySpread is over how many rows of a page its cost is spread.
+	busySpread = 16
 	// busyRescale is after how many half-lives weights are made small again.
 	busyRescale = 64
 )
@@ -61,7 +66,7 @@ func (b *busyKeys) age(now time.Duration) float64 {
 }
 
 // add counts the cost of a request and returns the counter, which is the key's until the next call.
-func (b *busyKeys) add(now time.Duration, hash uint64, key row.Value, cost int64) *busyKey {
+func (b *busyKeys) add(now time.Duration, hash uint64, key row.Value, cost float64) *busyKey {
 	if b.place == nil {
 		b.place = make(map[uint64]int, busyCounters)
 		b.begun, b.unit = now, now
@@ -69,7 +74,7 @@ func (b *busyKeys) add(now time.Duration, hash uint64, key row.Value, cost int64
 	if now-b.unit >= busyRescale*b.halfLife() {
 		b.rescale(now)
 	}
-	units := float64(cost) / b.age(now)
+	units := cost / b.age(now)
 	b.total += units
 	if i, ok := b.place[hash]; ok {
 		b.list[i].units += units
@@ -93,6 +98,12 @@ func (b *busyKeys) add(now time.Duration, hash uint64, key row.Value, cost int64
 	return over
 }
 
+// units is the cost of about all requests, not only of those that were counted, and rate what it is per second.
+func (b *busyKeys) units(now time.Duration) float64 { return b.total * busyRate * b.age(now) }
+func (b *busyKeys) rate(now time.Duration) float64 {
+	return b.units(now) / max(b.over(now), time.Second).Seconds()
+}
+
 // rescale makes weights relative to another moment.
 func (b *busyKeys) rescale(now time.Duration) {
 	kept := b.age(now)
@@ -110,22 +121,54 @@ func (b *busyKeys) over(now time.Duration) time.Duration {
 	return time.Duration(float64(b.halfLife()) / math.Ln2 * (1 - math.Exp2(-since)))
 }
 
-// noteBusy counts about one request in busyRate. It picks at random, so that no periodic
+// countsBusy reports whether a request is counted: about one in busyRate. It picks at random, so that no periodic
 // pattern of requests escapes.
+func countsBusy() bool { return rand.Uint32()%busyRate == 0 }
+
+// noteBusy counts a request if countsBusy says so.
 func (e *Engine) noteBusy(t *table, partition row.Value, cost CapacityUnit) {
-	if rand.Uint32()%busyRate != 0 {
-		return
+	if countsBusy() {
+		e.addBusy(t, []row.Value{partition}, cost)
 	}
-	hash := e.partitionOf(t, partition).hash
+}
+
+// addBusy counts a request, with the same part of its cost for each of these partition keys.
+func (e *Engine) addBusy(t *table, partitions []row.Value, cost CapacityUnit) {
 	m, now := e.meterOf(t), e.store.Elapsed()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.busy.add(now, hash, partition, int64(cost.Read)+int64(cost.Write))
+	m.recent.half = newHalfLife
+	each := (float64(cost.Read) + float64(cost.Write)) / float64(len(partitions))
+	for _, p := range partitions {
+		hash := e.partitionOf(t, p).hash
+		m.busy.add(now, hash, p, each)
+		m.recent.add(now, hash, p, each)
+	}
+}
+
+// pageKeys are the partition keys of a random sample of the rows of a page that is counted.
+type pageKeys struct {
+	counts bool
+	rows   int
+	keys   []row.Value
+}
+
+// add takes the next row into the sample, or leaves it out.
+func (k *pageKeys) add(partition row.Value) {
+	if !k.counts {
+		return
+	}
+	k.rows++
+	if len(k.keys) < busySpread {
+		k.keys = append(k.keys, partition.Clone())
+	} else if i := rand.IntN(k.rows); i < busySpread {
+		k.keys[i] = partition.Clone()
+	}
 }
 
 // KeyStatistics describes the primary key of a table: about the given number of rows, spread
 // over the bytes of the table, and the partition keys that cost most lately: a request counts half
-// after busyHalfLife. Counts of units are lower bounds.
+// after busyHalfLife, or after newHalfLife if the load is new. Counts of units are lower bounds.
 func (e *Engine) KeyStatistics(ctx context.Context, instance, name string, rows int) (*keydesign.Statistics, error) {
 	t, bad := e.table(instance, name)
 	if bad != nil {
@@ -145,6 +188,11 @@ func (e *Engine) KeyStatistics(ctx context.Context, instance, name string, rows 
 	var rowRate, byteRate float64
 	for _, p := range t.engine.Partitions() {
 		rowRate, byteRate = rowRate+p.Reads+p.Writes, byteRate+p.ByteRate
+		for _, f := range p.Findings {
+			if f.Kind == flagstone.PassedRows {
+				st.Passed.Rate, st.Passed.Returned = st.Passed.Rate+f.Figure, st.Passed.Returned+p.Reads
+			}
+		}
 	}
 	if rowRate >= leastRows {
 		st.RowBytes = byteRate / rowRate
@@ -180,9 +228,13 @@ const (
 func (m *meter) load(st *keydesign.Statistics, now time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	worth := busyRate * m.busy.age(now)
-	st.LoadUnits, st.LoadOver = int64(m.busy.total*worth), m.busy.over(now)
-	for _, b := range m.busy.list {
+	busy := &m.busy
+	if recent := &m.recent; recent.units(now) >= keydesign.LeastLoad && recent.rate(now) >= newTimes*busy.rate(now) {
+		busy = recent
+	}
+	worth := busyRate * busy.age(now)
+	st.LoadUnits, st.LoadOver = int64(busy.units(now)), busy.over(now)
+	for _, b := range busy.list {
 		st.Load = append(st.Load, keydesign.KeyLoad{Key: b.key, Units: int64((b.units - b.taken) * worth)})
 	}
 	slices.SortStableFunc(st.Load, func(a, b keydesign.KeyLoad) int { return cmp.Compare(b.Units, a.Units) })

@@ -2,10 +2,12 @@ package ots
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"testing"
 	"time"
 
+	"github.com/flagstone-db/flagstone/keydesign"
 	"github.com/flagstone-db/flagstone/row"
 )
 
@@ -55,7 +57,7 @@ func TestBusyKeysAreThoseOfLately(t *testing.T) {
 	now := 5 * time.Hour
 	load := func(key, perMinute int64, minutes int) {
 		for range minutes {
-			b.add(now, uint64(key), row.Integer(key), perMinute)
+			b.add(now, uint64(key), row.Integer(key), float64(perMinute))
 			now += time.Minute
 		}
 	}
@@ -145,4 +147,118 @@ func TestKeyStatisticsOfATable(t *testing.T) {
 	}
 	_, err = f.KeyStatistics(ctx, testInstance, "nothing", 1000)
 	wantError(t, err, CodeObjectNotExist, "Requested table does not exist.")
+}
+
+// TestRangesAreLoadOfTheKeysThatTheyReturn reads two keys of a hundred, as ranges over several keys.
+func TestRangesAreLoadOfTheKeysThatTheyReturn(t *testing.T) {
+	f := openFixture(t, Limits{})
+	f.create(tableRequest("t", "p", row.TypeString, "n", row.TypeInteger))
+	f.fillKeys(t)
+	f.clock.Advance(24 * time.Hour) // the writes are no load any more
+	request := GetRangeRequest{
+		Start: Row{Key: keyOf("p", "key-40", "n", row.Min())}, End: Row{Key: keyOf("p", "key-42", "n", row.Min())}, Selection: all(),
+	}
+	for range 4000 {
+		if resp, err := f.rangeOf(request); err != nil || len(resp.Rows) != 40 || resp.Consumed.Read != 1 {
+			t.Fatalf("%+v, %v", resp, err)
+		}
+	}
+	f.clock.Advance(time.Second)
+	st := f.keyStatistics(t)
+	if st.LoadUnits < 2500 || st.LoadUnits > 5500 || len(st.Load) < 2 {
+		t.Fatalf("%d units of %d keys", st.LoadUnits, len(st.Load))
+	}
+	for _, l := range st.Load[:2] {
+		if key := l.Key.Text(); key != "key-40" && key != "key-41" || l.Units < st.LoadUnits*4/10 {
+			t.Errorf("%s has %d of %d units", key, l.Units, st.LoadUnits)
+		}
+	}
+	request.Start, request.End = Row{Key: keyOf("p", "key-50+", "n", row.Min())}, Row{Key: keyOf("p", "key-51", "n", row.Min())}
+	for range 4000 { // nothing is there
+		if _, err := f.rangeOf(request); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if st = f.keyStatistics(t); st.Load[0].Key.Text() != "key-50+" {
+		t.Errorf("the busiest key is %s with %d of %d units", st.Load[0].Key, st.Load[0].Units, st.LoadUnits)
+	}
+}
+
+// TestALargePageIsLoadOfManyKeys: its cost is not that of one key.
+func TestALargePageIsLoadOfManyKeys(t *testing.T) {
+	var k pageKeys
+	for n := range int64(1000) {
+		k.add(row.Integer(n))
+	}
+	if len(k.keys) > 0 {
+		t.Error("a page that is not counted has keys")
+	}
+	k.counts = true
+	high := 0
+	for range 100 {
+		k.rows, k.keys = 0, nil
+		for n := range int64(1000) {
+			k.add(row.Integer(n))
+		}
+		if len(k.keys) != busySpread {
+			t.Fatalf("%d keys", len(k.keys))
+		}
+		for _, key := range k.keys {
+			if key.Int64() >= 500 {
+				high++
+			}
+		}
+	}
+	if high < 600 || high > 1000 { // ten standard deviations
+		t.Errorf("%d of %d keys are in the upper half", high, 100*busySpread)
+	}
+}
+
+// TestANewLoadIsNotAveragedAway has a quiet hour before it.
+func TestANewLoadIsNotAveragedAway(t *testing.T) {
+	f := openFixture(t, Limits{})
+	f.create(tableRequest("t", "p", row.TypeString, "n", row.TypeInteger))
+	f.fillKeys(t)
+	read := func(seconds, requests int) {
+		for range seconds {
+			for range requests {
+				get := GetRangeRequest{Start: Row{Key: keyOf("p", "key-40", "n", row.Min())}, End: Row{Key: keyOf("p", "key-40", "n", row.Max())}, Selection: all()}
+				if _, err := f.rangeOf(get); err != nil {
+					t.Fatal(err)
+				}
+			}
+			f.clock.Advance(time.Second)
+		}
+	}
+	rate := func() float64 {
+		st := f.keyStatistics(t)
+		return float64(st.LoadUnits) / st.LoadOver.Seconds()
+	}
+	f.clock.Advance(time.Hour)
+	read(120, 100)
+	if got := rate(); got < 75 || got > 135 {
+		t.Errorf("a new load of 100 units per second is shown as %.0f", got)
+	}
+	f.clock.Advance(20 * time.Minute)
+	if st := f.keyStatistics(t); st.LoadOver < 7*time.Minute {
+		t.Errorf("a load that has ended is the average of %v", st.LoadOver)
+	}
+}
+
+// fillKeys puts 20 rows into each of a hundred partition keys.
+func (f *fixture) fillKeys(t *testing.T) {
+	for n := range 2000 {
+		change := RowChange{Type: ChangePut, Row: Row{Key: keyOf("p", fmt.Sprintf("key-%02d", n/20), "n", n)}}
+		if _, err := f.WriteRow(context.Background(), testInstance, &WriteRowRequest{Table: "t", Change: change}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func (f *fixture) keyStatistics(t *testing.T) *keydesign.Statistics {
+	st, err := f.KeyStatistics(context.Background(), testInstance, "t", 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return st
 }

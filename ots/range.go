@@ -57,6 +57,7 @@ func (e *Engine) GetRange(ctx context.Context, instance string, req *GetRangeReq
 		return nil, refusal
 	}
 	page := rangePage{projection: sel.on(t, s), limits: &e.limits, names: interner{}}
+	page.busy.counts = !single && countsBusy()
 	if req.Limit != nil {
 		page.limit = int(*req.Limit)
 	}
@@ -74,8 +75,14 @@ func (e *Engine) GetRange(ctx context.Context, instance string, req *GetRangeReq
 	resp := &GetRangeResponse{Rows: page.rows, Next: page.next, Consumed: readCost(page.scannedBytes)}
 	if single {
 		e.chargeRow(t, partition, resp.Consumed)
-	} else {
-		e.charge(t, resp.Consumed)
+		return resp, nil
+	}
+	e.charge(t, resp.Consumed)
+	if len(page.busy.keys) == 0 && !isBound(partition.Type()) {
+		page.busy.add(partition) // a page without rows
+	}
+	if len(page.busy.keys) > 0 {
+		e.addBusy(t, page.busy.keys, resp.Consumed)
 	}
 	return resp, nil
 }
@@ -110,6 +117,7 @@ type rangePage struct {
 	partialKeys bool // return only the key columns that are listed, at least one (PROTOCOL 3.1)
 	names       interner
 	room        pageRoom
+	busy        pageKeys
 
 	scannedRows  int
 	scannedBytes int64
@@ -158,6 +166,7 @@ func (p *rangePage) read(ctx context.Context, start, end []row.Value, backward b
 		}
 		p.scannedRows++
 		p.scannedBytes += size
+		p.busy.add(found.Key()[0])
 		if err == nil && ok {
 			err = p.add(found, selected)
 		}

@@ -29,6 +29,7 @@ type meter struct {
 	read, write int64 // units used in that second
 	total       Throughput
 	busy        busyKeys
+	recent      busyKeys // the same requests; they count half after newHalfLife
 
 	refused busyKeys      // refusals by partition key and code, 1 each
 	warned  time.Duration // when the log was last told of refusals

@@ -74,12 +74,15 @@ func (p *pinned) pin(t *Tree) bool {
 // Tree is what is pinned.
 func (p *pinned) Tree() *Tree { return p.tree }
 
-// measure counts a read of rows, of which key is one, with these cells. Values count as they were put.
-func (p *pinned) measure(key []byte, rows int, cells []row.Cell) {
-	if p.tree.meter == nil {
-		return
+// measure counts a read of a row with these cells.
+func (p *pinned) measure(key []byte, cells []row.Cell) {
+	if p.tree.meter != nil {
+		p.tree.meter.Read(p.stripe, key, 1, len(key)+sizeOf(cells))
 	}
-	size := rows * len(key)
+}
+
+// sizeOf is how many bytes cells have for the meter: values count as they were put.
+func sizeOf(cells []row.Cell) (size int) {
 	for i := range cells {
 		c := &cells[i]
 		size += len(c.Column) + len(c.Value)
@@ -91,7 +94,7 @@ func (p *pinned) measure(key []byte, rows int, cells []row.Cell) {
 			}
 		}
 	}
-	p.tree.meter.Read(p.stripe, key, rows, size)
+	return size
 }
 
 func (p *pinned) unpin() {
@@ -146,7 +149,7 @@ func (g *Getter) Get(key []byte, view mvcc.View, sel *mvcc.Selection, dst *row.C
 		if maxColumns > 0 {
 			dst.Cells = mvcc.FirstColumns(dst.Cells, maxColumns)
 		}
-		g.measure(key, 1, dst.Cells)
+		g.measure(key, dst.Cells)
 		return true, nil
 	}
 	if err := g.position(key, hash, view, sel); err != nil {
@@ -156,7 +159,7 @@ func (g *Getter) Get(key []byte, view mvcc.View, sel *mvcc.Selection, dst *row.C
 	if err := g.reader.Error(); err != nil {
 		return false, err
 	}
-	g.measure(key, 1, dst.Cells)
+	g.measure(key, dst.Cells)
 	g.cut = g.reader.Cut()
 	if rows != nil && g.reader.PutTogether() && !g.cut && maxColumns == 0 && sel.All() {
 		g.keep(rows, key, hash, dst.Cells)

@@ -40,8 +40,18 @@ func (t *Tree) NewIterator() *Iterator {
 	return it
 }
 
-// Measure counts rows that were read, of which key is one, with these cells.
-func (it *Iterator) Measure(key []byte, rows int, cells []row.Cell) { it.measure(key, rows, cells) }
+// Measured is how many bytes rows have for Count, of which key is one, with these cells.
+func (it *Iterator) Measured(key []byte, rows int, cells []row.Cell) int {
+	return rows*len(key) + sizeOf(cells)
+}
+
+// Count counts rows that were read as load, of which key is one, and rows that do not exist and were passed.
+func (it *Iterator) Count(key []byte, rows, bytes, passed int) {
+	if m := it.tree.meter; m != nil {
+		m.Read(it.stripe, key, rows, bytes)
+		m.Pass(passed)
+	}
+}
 
 // Bounds are those of the tree.
 func (it *Iterator) Bounds() (start, end []byte) { return it.tree.Bounds() }

@@ -43,6 +43,9 @@ func (c *Chunk) Row(i int) (key []byte, cells []Cell) {
 	return c.keys[from.Key:to.Key:to.Key], c.Cells[from.Cell:to.Cell:to.Cell]
 }
 
+// CellsOf returns the cells of the first n rows, at least one.
+func (c *Chunk) CellsOf(n int) []Cell { return c.Cells[:c.ends[n-1].Cell] }
+
 // AddKey begins a row with the key prefix+suffix. Its cells are those collected until EndRow.
 func (c *Chunk) AddKey(prefix, suffix []byte) {
 	c.keys = append(append(c.keys, prefix...), suffix...)

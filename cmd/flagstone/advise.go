@@ -17,7 +17,7 @@ type adviseCommand struct {
 
 // Help is the long help of the command.
 func (adviseCommand) Help() string {
-	return `Looks at rows that are spread over the table's bytes, and, if a server has the store open, at what requests to each partition key cost lately: a request counts half after ten minutes. Says whether partition keys concentrate size or load, and whether new rows come next to each other; and for splices of key columns and hash prefixes that would help, what they would change in this table. Package keydesign makes such keys.
+	return `Looks at rows that are spread over the table's bytes, and, if a server has the store open, at what requests to each partition key cost lately: a request counts half after ten minutes, or after 20 seconds if the load is new. Says whether partition keys concentrate size or load, and whether new rows come next to each other; and for splices of key columns and hash prefixes that would help, what they would change in this table. Package keydesign makes such keys.
 
 Nothing is changed. A table under load can be asked.`
 }

@@ -29,7 +29,7 @@ type topCommand struct {
 
 // Help is the long help of the command.
 func (topCommand) Help() string {
-	return `Figures are of the last interval. Pressure is how much writers are held back, up to 100%. UNITS/S are capacity units, one for every 4 KiB of an operation, and BYTES/ROW is the size of a row that is read or written: averages in which an operation counts half after 20 seconds. REFUSED/S are requests that had no capacity units left. GETS/S and WRITES/S are of the engine, which times one operation in 64; ranges and batches count in UNITS/S alone. BYTES are in memory and on disk, as those of 'flagstone table list'. P50 and P99 are at most a quarter too high. DEBT is what compactions have yet to merge; FILES are those of level 0 and of all levels. A terminal of 80 columns shows what matters most, a wider one more columns, a pipe all of them. 'flagstone partition list TABLE' shows where the load of a table is, 'flagstone advise TABLE' what to do about its key; both take a table as it is named here.
+	return `Figures are of the last interval. Pressure is how much writers are held back, up to 100%. UNITS/S are capacity units, one for every 4 KiB of an operation, and BYTES/ROW is the size of a row that is read or written: averages in which an operation counts half after 20 seconds. REFUSED/S are requests that had no capacity units left. PASSED/S are rows that ranges pass since they were deleted or have expired, the same average; 'flagstone table compact TABLE' drops them. GETS/S, SCANS/S and WRITES/S are of the engine, which times one operation in 64; a scan is a page of a range, and batches count in UNITS/S alone. BYTES are in memory and on disk, as those of 'flagstone table list'. P50 and P99 are at most a quarter too high. DEBT is what compactions have yet to merge; FILES are those of level 0 and of all levels. A terminal of 80 columns shows what matters most, a wider one more columns, a pipe all of them. 'flagstone partition list TABLE' shows where the load of a table is, 'flagstone advise TABLE' what to do about its key; both take a table as it is named here.
 
   flagstone top
   flagstone top --interval 10s --count 6 --json > figures.jsonl`
@@ -147,8 +147,9 @@ func writeStore(w *bytes.Buffer, kind string, before, now flagstone.Metrics, sec
 	now.Tables = slices.Clone(now.Tables) // the next picture needs what they are
 	for i := range now.Tables {
 		table := &now.Tables[i]
-		table.Gets, table.Updates = table.Gets.Since(earlier[table.Name].Gets), table.Updates.Since(earlier[table.Name].Updates)
-		table.Refused = max(table.Refused-earlier[table.Name].Refused, 0) // of a table that was made anew
+		of := earlier[table.Name]
+		table.Gets, table.Scans, table.Updates = table.Gets.Since(of.Gets), table.Scans.Since(of.Scans), table.Updates.Since(of.Updates)
+		table.Refused = max(table.Refused-of.Refused, 0) // of a table that was made anew
 	}
 	slices.SortStableFunc(now.Tables, func(a, b flagstone.TableMetrics) int { return cmp.Compare(b.Units, a.Units) })
 	writeTables(w, now.Tables[:min(tables, len(now.Tables))], seconds, width)
@@ -169,19 +170,23 @@ type topColumn struct {
 var topColumns = []topColumn{
 	{"UNITS/S", 0, func(t *flagstone.TableMetrics, _ float64) string { return fmt.Sprintf("%.0f", t.Units) }},
 	{"GETS/S", 1, func(t *flagstone.TableMetrics, seconds float64) string { return rateText(t.Gets, seconds) }},
-	{"P50", 11, func(t *flagstone.TableMetrics, _ float64) string { return quantileText(t.Gets, 0.5) }},
+	{"P50", 14, func(t *flagstone.TableMetrics, _ float64) string { return quantileText(t.Gets, 0.5) }},
 	{"P99", 2, func(t *flagstone.TableMetrics, _ float64) string { return quantileText(t.Gets, 0.99) }},
+	{"SCANS/S", 5, func(t *flagstone.TableMetrics, seconds float64) string { return rateText(t.Scans, seconds) }},
+	{"P50", 16, func(t *flagstone.TableMetrics, _ float64) string { return quantileText(t.Scans, 0.5) }},
+	{"P99", 7, func(t *flagstone.TableMetrics, _ float64) string { return quantileText(t.Scans, 0.99) }},
 	{"WRITES/S", 3, func(t *flagstone.TableMetrics, seconds float64) string { return rateText(t.Updates, seconds) }},
-	{"P50", 12, func(t *flagstone.TableMetrics, _ float64) string { return quantileText(t.Updates, 0.5) }},
+	{"P50", 15, func(t *flagstone.TableMetrics, _ float64) string { return quantileText(t.Updates, 0.5) }},
 	{"P99", 4, func(t *flagstone.TableMetrics, _ float64) string { return quantileText(t.Updates, 0.99) }},
-	{"REFUSED/S", 5, func(t *flagstone.TableMetrics, seconds float64) string {
+	{"REFUSED/S", 6, func(t *flagstone.TableMetrics, seconds float64) string {
 		return fmt.Sprintf("%.0f", float64(t.Refused)/seconds)
 	}},
-	{"BYTES/ROW", 6, func(t *flagstone.TableMetrics, _ float64) string { return meanText(t.ByteRate, t.RowRate) }},
-	{"BYTES", 7, func(t *flagstone.TableMetrics, _ float64) string { return bytesText(t.Size) }},
-	{"DEBT", 8, func(t *flagstone.TableMetrics, _ float64) string { return bytesText(t.Debt) }},
-	{"PARTITIONS", 9, func(t *flagstone.TableMetrics, _ float64) string { return strconv.Itoa(t.Partitions) }},
-	{"FILES", 10, func(t *flagstone.TableMetrics, _ float64) string {
+	{"PASSED/S", 8, func(t *flagstone.TableMetrics, _ float64) string { return fmt.Sprintf("%.0f", t.PassedRate) }},
+	{"BYTES/ROW", 9, func(t *flagstone.TableMetrics, _ float64) string { return meanText(t.ByteRate, t.RowRate) }},
+	{"BYTES", 10, func(t *flagstone.TableMetrics, _ float64) string { return bytesText(t.Size) }},
+	{"DEBT", 11, func(t *flagstone.TableMetrics, _ float64) string { return bytesText(t.Debt) }},
+	{"PARTITIONS", 12, func(t *flagstone.TableMetrics, _ float64) string { return strconv.Itoa(t.Partitions) }},
+	{"FILES", 13, func(t *flagstone.TableMetrics, _ float64) string {
 		all := 0
 		for _, files := range t.Files {
 			all += files

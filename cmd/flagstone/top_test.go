@@ -80,7 +80,7 @@ func TestTopShowsWhatCameSinceThePictureBefore(t *testing.T) {
 	var rates []string
 	for line := range strings.Lines(out.String()) {
 		if fields := strings.Fields(line); len(fields) > 3 && fields[len(fields)-1] == "demo/t" {
-			rates = append(rates, fields[4]+" and "+fields[7])
+			rates = append(rates, fields[7]+" and "+fields[10])
 		}
 	}
 	if got := strings.Join(rates, " "); got != "320 and 5 320 and 5 - and 0" {
@@ -130,7 +130,7 @@ func TestTopFitsItsTerminal(t *testing.T) {
 		name            string
 	}{
 		{pty.Winsize{Rows: 13, Cols: 80}, 7, 5, "nnn…"},
-		{pty.Winsize{Rows: 50, Cols: 320}, len(topColumns) + 1, 11, "demo/" + long},
+		{pty.Winsize{Rows: 50, Cols: 360}, len(topColumns) + 1, 11, "demo/" + long},
 	} {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // for a command that hangs
 		defer cancel()

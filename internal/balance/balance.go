@@ -38,6 +38,9 @@ const (
 	// movingFor: a load that no bound divided for Settings.Sustained moves if the partition was busy
 	// for this times as long.
 	movingFor = 3
+	// leastPassed is how many rows that do not exist scans pass per second before it is reported, and passedTimes how many
+	// times the rows that are read that is.
+	leastPassed, passedTimes = 1000, 10
 	// minSample is how many operations a sample must have to be believed.
 	minSample = 32
 
@@ -127,19 +130,22 @@ const (
 	// not where those before were. Keys that rise with time are the usual cause. It is also reported
 	// when the table was split so often that the next split has to wait.
 	MovingLoad
+	// PassedRows: scans pass far more rows that were deleted or have expired than reads return. A compaction drops them.
+	PassedRows
 )
 
 func (k Kind) String() string {
-	return [...]string{"", "large partition key", "busy partition key", "moving load"}[k]
+	return [...]string{"", "large partition key", "busy partition key", "moving load", "reads pass over deleted rows"}[k]
 }
 
 // Report is something that splits cannot mend. It is in every plan while it lasts.
 type Report struct {
 	Table, Partition uint64
 	Kind             Kind
-	Key              []byte  // the encoded partition key; nil with MovingLoad
+	Key              []byte  // the encoded partition key; nil with MovingLoad and PassedRows
 	Bytes            int64   // of the key; about, with LargeKey
 	Units            float64 // of the key, or of the partition with MovingLoad; per second
+	Passed           float64 // rows that scans pass per second, with PassedRows
 	Limit            int64   // bytes or units
 	// New is whether the report is to be logged: it was not in the last hour.
 	New bool
@@ -274,8 +280,12 @@ func (r *round) table(t *Table) {
 	loads := make([]float64, len(t.Partitions))
 	var total float64
 	for i := range t.Partitions {
-		loads[i] = t.Partitions[i].Load.Look(r.now).Units()
+		found := t.Partitions[i].Load.Look(r.now)
+		loads[i] = found.Units()
 		total += loads[i]
+		if found.Passed >= max(leastPassed, passedTimes*found.Read.Rows) {
+			r.report(Report{Table: t.ID, Partition: t.Partitions[i].ID, Kind: PassedRows, Passed: found.Passed})
+		}
 	}
 	limit := max(r.settings.SplitUnits, busyTimes*total/float64(max(len(loads), spread)))
 	room := r.settings.MaxPartitions - len(t.Partitions)

@@ -39,11 +39,13 @@ const (
 type Meter struct {
 	striped [stripes]stripe
 	counts  [kinds]totals
+	passed  atomic.Int64
 	columns int // of the table's key
 
 	mu      sync.Mutex
 	looked  time.Duration // when Look was called last
 	seen    [kinds]counts // by Look
+	skipped int64         // the same, of passed
 	figures Figures
 	sample  sample
 }
@@ -78,7 +80,12 @@ type Rate struct {
 }
 
 // Figures are the load of a partition.
-type Figures struct{ Read, Write Rate }
+type Figures struct {
+	Read, Write Rate
+	// Passed is how many rows that do not exist scans pass per second. They have no units: their number is not what a
+	// client asks for.
+	Passed float64
+}
 
 // Units is the load in capacity units per second.
 func (f Figures) Units() float64 { return f.Read.Units + f.Write.Units }
@@ -89,10 +96,17 @@ func New(columns int, now time.Duration) *Meter { return &Meter{columns: columns
 
 // Read counts a read of so many rows, which may be none, and bytes. key is one of the rows, or the
 // row that was sought; it is not kept. stripe is any number; goroutines that read at the same time
-// should have different ones. A scan calls Read for every few rows, so that the keys tell where it
+// should have different ones. A scan calls Read for every few units, so that the keys tell where it
 // reads.
 func (m *Meter) Read(stripe uint32, key []byte, rows, bytes int) {
 	m.count(reading, stripe, key, rows, bytes)
+}
+
+// Pass counts rows that a scan passed since they do not exist.
+func (m *Meter) Pass(rows int) {
+	if rows > 0 {
+		m.passed.Add(int64(rows))
+	}
 }
 
 // Write counts a write of one row; otherwise it is as Read.
@@ -188,6 +202,7 @@ func (m *Meter) look(now time.Duration) {
 		rate.Bytes = kept*rate.Bytes + part*rise(&seen.bytes, sum.bytes)
 		rate.Units = kept*rate.Units + part*rise(&seen.units, sum.units)
 	}
+	m.figures.Passed = kept*m.figures.Passed + part*rise(&m.skipped, m.passed.Load())
 }
 
 // rise sets what was seen of a sum to its present value, and returns the difference.
@@ -232,9 +247,13 @@ func Join(left, right *Meter, now time.Duration) *Meter {
 	return joined
 }
 
-func (f Figures) times(part float64) Figures { return Figures{f.Read.times(part), f.Write.times(part)} }
+func (f Figures) times(part float64) Figures {
+	return Figures{f.Read.times(part), f.Write.times(part), f.Passed * part}
+}
 
-func (f Figures) plus(g Figures) Figures { return Figures{f.Read.plus(g.Read), f.Write.plus(g.Write)} }
+func (f Figures) plus(g Figures) Figures {
+	return Figures{f.Read.plus(g.Read), f.Write.plus(g.Write), f.Passed + g.Passed}
+}
 
 func (r Rate) times(part float64) Rate { return Rate{r.Rows * part, r.Bytes * part, r.Units * part} }
 

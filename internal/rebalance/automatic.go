@@ -113,7 +113,12 @@ func (r *Rebalancer) failed(t *table.Table, partition uint64, why string, err er
 
 // report logs what splits cannot mend.
 func (r *Rebalancer) report(t *table.Table, found *balance.Report) {
-	if found.New {
+	switch {
+	case !found.New:
+	case found.Kind == balance.PassedRows:
+		r.Logger.Warn("reads pass over deleted rows; a compaction of the table drops them", "table", t.Name,
+			"partition", found.Partition, "rows/s", found.Passed)
+	default:
 		r.Logger.Warn("splits do not help a partition", "table", t.Name, "partition", found.Partition, "why", found.Kind.String(),
 			"key", readable(t, found.Key), "bytes", found.Bytes, "units/s", found.Units, "limit", found.Limit)
 	}

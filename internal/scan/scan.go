@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"context"
 
+	"github.com/flagstone-db/flagstone/internal/load"
 	"github.com/flagstone-db/flagstone/internal/table"
 	"github.com/flagstone-db/flagstone/memtable"
 	"github.com/flagstone-db/flagstone/mvcc"
@@ -40,6 +41,8 @@ type Walk struct {
 	key    []byte        // of a row that is not in the chunk
 	cells  row.Collector // the same
 	bounds [2][]byte
+	sought []byte // a key for the load, see tally
+	random uint64
 }
 
 // progress is how far a walk has come.
@@ -58,7 +61,20 @@ type progress struct {
 	before   bool  // it is not positioned yet
 	next     int   // the first row of the chunk that was not returned
 	examined int64 // of rows that were returned, and by readers of trees that are done
+	tally
 }
+
+// tally is what of the present tree was read and has not been counted as load. Walk.sought is the key of one of
+// the rows, each with a chance by its bytes; without rows it is where the walk begins.
+type tally struct {
+	rows, bytes int
+	passed      int  // rows that do not exist
+	counted     bool // something was, of this walk
+}
+
+// countBytes is how many bytes are counted as load at once. In between, the rest of a capacity unit is kept, so that a
+// walk has as many units as its bytes fill, however few rows are read at a time.
+const countBytes = 4 * load.UnitBytes
 
 // Sizes of chunks, in bytes. They begin small, since the caller may want few rows, and grow to
 // what fits the CPU's first-level cache.
@@ -158,6 +174,7 @@ func (w *Walk) Next() bool {
 
 // read reads the next rows that exist into the chunk, or makes the next one the current row.
 func (w *Walk) read() bool {
+	w.tallyChunk()
 	for w.Err == nil && w.PausedAt == nil && w.advance() {
 		w.reader.NextRow()
 		if !w.Reverse && w.readChunk() {
@@ -192,10 +209,6 @@ func (w *Walk) readChunk() bool {
 	if w.reader.CollectRows(&w.chunk) == 0 {
 		return false
 	}
-	key, _ := w.chunk.Row(0)
-	if !w.Sampling {
-		w.it.Measure(key, w.chunk.Len(), w.chunk.Cells)
-	}
 	w.chunk.Budget = min(w.chunk.Budget*chunkGrows, maxChunk)
 	return true
 }
@@ -207,11 +220,50 @@ func (w *Walk) readOne() (exists bool) {
 	w.cells.Borrow = true
 	exists = w.reader.Collect(&w.cells, w.MaxColumns)
 	w.Key, w.Cells = w.key, w.cells.Cells
-	if !w.Sampling {
-		w.it.Measure(w.Key, 1, w.Cells)
+	if exists {
+		w.note(w.Key, 1, w.Cells)
+	} else {
+		w.passed++
 	}
 	_ = w.fails(w.reader.Error()) || w.Over != nil && w.fails(w.Over())
 	return exists
+}
+
+// tallyChunk notes the rows of the chunk that were returned, and empties the chunk.
+func (w *Walk) tallyChunk() {
+	if n := w.next; n > 0 {
+		key, _ := w.chunk.Row(w.below(n))
+		w.note(key, n, w.chunk.CellsOf(n))
+	}
+	w.next = 0
+	w.chunk.Reset()
+}
+
+// note adds rows to the tally, of which key is one, with these cells.
+func (w *Walk) note(key []byte, rows int, cells []row.Cell) {
+	size := w.it.Measured(key, rows, cells)
+	w.rows += rows
+	w.bytes += size
+	if w.below(w.bytes) < size {
+		w.sought = append(w.sought[:0], key...)
+	}
+	if w.bytes >= countBytes {
+		w.count(w.bytes &^ (load.UnitBytes - 1))
+	}
+}
+
+// count counts the tally as load, but for the bytes beyond so many.
+func (w *Walk) count(bytes int) {
+	if !w.Sampling {
+		w.it.Count(w.sought, w.rows, bytes, w.passed)
+	}
+	w.tally = tally{bytes: w.bytes - bytes, counted: true}
+}
+
+// below returns a random number from 0 to n-1.
+func (w *Walk) below(n int) int {
+	w.random = w.random*6364136223846793005 + 1442695040888963407
+	return int(w.random >> 33 * uint64(n) >> 31)
 }
 
 // advance moves to the next physical row in range, visible or not.
@@ -258,6 +310,7 @@ func (w *Walk) enter() {
 // seek positions the iterator on its first row.
 func (w *Walk) seek() bool {
 	w.before = false
+	w.sought = append(w.sought[:0], w.from...)
 	w.reader.Reset(w.it, w.View, w.Sel)
 	w.reader.Limit = w.High
 	switch {
@@ -284,6 +337,9 @@ func (w *Walk) leaveTree() {
 		return
 	}
 	w.examined += int64(w.reader.Examined())
+	if w.tallyChunk(); !w.counted || w.rows+w.bytes+w.passed > 0 {
+		w.count(w.bytes)
+	}
 	start, end := w.it.Bounds()
 	if w.Reverse {
 		w.from, w.visits = start, w.visits && bytes.Compare(start, w.Low) > 0

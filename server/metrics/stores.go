@@ -116,6 +116,8 @@ var tableFigures = []figure[flagstone.TableMetrics]{
 		func(m *flagstone.TableMetrics) float64 { return m.Units }},
 	{"flagstone_table_busiest_partition_load_units", "The same of the busiest partition of the table.", gauge,
 		func(m *flagstone.TableMetrics) float64 { return m.BusiestUnits }},
+	{"flagstone_table_passed_rows", "Rows per second that scans of a table pass since they were deleted or have expired: the same average.", gauge,
+		func(m *flagstone.TableMetrics) float64 { return m.PassedRate }},
 	{"flagstone_table_large_keys", "Partition keys that are too large for a partition, and cannot be split.", gauge,
 		func(m *flagstone.TableMetrics) float64 { return float64(m.LargeKeys) }},
 	{"flagstone_table_moving_loads", "Busy partitions that no split helps, since their load moves to other keys, or their table has been split as often as it may be.", gauge,

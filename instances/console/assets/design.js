@@ -9,7 +9,7 @@ export function design({ main, at }) {
       return '';
     }),
   }, rows, h('button', { class: 'main' }, 'Look'));
-  main.append(h('p', {}, 'A table is divided between its partition keys, the values of its first key column, and never within one. This reads a sample of the rows, and the load: a request counts half after ten minutes.'), form, said, report);
+  main.append(h('p', {}, 'A table is divided between its partition keys, the values of its first key column, and never within one. This reads a sample of the rows, and the load: a request counts half after ten minutes, or after 20 seconds if the load is new.'), form, said, report);
   form.requestSubmit();
 }
 
@@ -17,6 +17,7 @@ function show(into, r) {
   const verdict = (bad, yes, no) => h('span', { class: bad && 'bad' }, bad ? yes : no);
   set(into, tiles([
     ['requests', r.refused ? h('span', { class: 'bad' }, `${count(r.refused.per_second)}/s refused: ${r.refused.code}`) : 'none refused'],
+    ['deleted rows', r.passed ? h('span', { class: 'bad' }, `${count(r.passed.per_second)}/s passed, ${count(r.passed.returned_per_second)}/s returned: a compaction drops them`) : 'few are passed'],
     ['size', verdict(r.size.heavy || r.size.large, r.size.large ? 'too large a key' : 'concentrated', 'even')],
     ['load', r.load ? verdict(r.load.heavy, 'concentrated', 'even') : 'not known yet'],
     ['bytes of a row', r.row_bytes ? bytes(r.row_bytes) : 'not known yet'],

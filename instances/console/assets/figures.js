@@ -8,7 +8,7 @@ const every = 64; // the engine times one operation in so many
 // operations is about how many operations a latency of the engine stands for.
 const operations = latency => every * Object.values(latency.buckets).reduce((a, b) => a + b, 0);
 
-const pictures = []; // {at: seconds, figures, gets, updates: by store, tables: by name}, the newest last
+const pictures = []; // {at: seconds, figures, gets, scans, updates: by store, tables: by name}, the newest last
 const listeners = new Set();
 
 // start reads the figures until signal ends it.
@@ -19,7 +19,7 @@ export function start(signal) {
     const tables = new Map(Object.values(figures).flatMap(store => (store.Tables ?? []).map(t => [t.Name, t])));
     const total = name => Object.fromEntries(Object.entries(figures).map(([kind, store]) =>
       [kind, (store.Tables ?? []).reduce((sum, t) => sum + operations(t[name]), 0)]));
-    pictures.push({ at: Date.now() / 1000, figures, tables, gets: total('Gets'), updates: total('Updates') });
+    pictures.push({ at: Date.now() / 1000, figures, tables, gets: total('Gets'), scans: total('Scans'), updates: total('Updates') });
     if (pictures.length > kept) pictures.shift();
     for (const f of listeners) f();
   });

@@ -29,7 +29,7 @@ function store(kind) {
   const facts = h('div');
   const sum = (f, m) => (m?.Tables ?? []).reduce((total, t) => total + f(t), 0);
   const charts = [
-    chart('Operations per second', [['gets', () => rates(p => p.gets[kind])], ['updates', () => rates(p => p.updates[kind])]], count),
+    chart('Operations per second', [['gets', () => rates(p => p.gets[kind])], ['scans', () => rates(p => p.scans[kind])], ['updates', () => rates(p => p.updates[kind])]], count),
     chart('Bytes written per second', [['log', () => rates(p => of(p)?.LogBytes)], ['flushes', () => rates(p => of(p)?.FlushedBytes)], ['compactions', () => rates(p => of(p)?.CompactedOut)]], bytes),
   ];
   return {

@@ -24,10 +24,10 @@ function load({ main, signal, instance, name, at }) {
   const facts = h('div'), partitions = h('div'), said = saying(), cut = field('Value of the first key column', { name: 'at' });
   const nano = kind => [['p50', () => paces(of(kind)).map(p => p.p50 ?? null)], ['p99', () => paces(of(kind)).map(p => p.p99 ?? null)]];
   const charts = [
-    chart('Operations per second', [['gets', () => paces(of('Gets')).map(p => p.rate)], ['updates', () => paces(of('Updates')).map(p => p.rate)]], count),
-    chart('Time of a get', nano('Gets'), duration), chart('Time of an update', nano('Updates'), duration),
+    chart('Operations per second', [['gets', () => paces(of('Gets')).map(p => p.rate)], ['scans', () => paces(of('Scans')).map(p => p.rate)], ['updates', () => paces(of('Updates')).map(p => p.rate)]], count),
+    chart('Time of a get', nano('Gets'), duration), chart('Time of a scan', nano('Scans'), duration), chart('Time of an update', nano('Updates'), duration),
   ];
-  main.append(facts, h('p', { class: 'soft' }, 'Gets and updates of single rows, as the engine takes; it times one in 64. Rows of ranges and batches are in the capacity units, and in the rates of partitions.'),
+  main.append(facts, h('p', { class: 'soft' }, 'Gets and updates of single rows, and scans, each a page of a range, as the engine takes; it times one in 64. Rows of ranges and batches are in the capacity units, and in the rates of partitions.'),
     h('div', { class: 'charts' }, charts.map(c => c.figure)), h('h2', {}, 'Partitions'), partitions,
     h('form', {
       submit: action(said, async event => {
@@ -37,8 +37,8 @@ function load({ main, signal, instance, name, at }) {
       }),
     }, cut, h('button', { value: 'split' }, 'Split there'), h('button', { value: 'merge' }, 'Merge there')), said);
   follow(signal, () => {
-    const gets = pace(of('Gets')), updates = pace(of('Updates')), refused = rise(of('Refused'));
-    set(facts, tiles([['capacity units/s', count(of('Units')(latest()) ?? 0)], ['refused/s', h('span', { class: refused > 0 && 'bad' }, count(refused))], ['bytes of a row', bytes(rowBytes(of))], ['gets/s', count(gets.rate)], ['p99 of a get', duration(gets.p99)], ['updates/s', count(updates.rate)], ['p99 of an update', duration(updates.p99)]]));
+    const gets = pace(of('Gets')), scans = pace(of('Scans')), updates = pace(of('Updates')), refused = rise(of('Refused'));
+    set(facts, tiles([['capacity units/s', count(of('Units')(latest()) ?? 0)], ['refused/s', h('span', { class: refused > 0 && 'bad' }, count(refused))], ['bytes of a row', bytes(rowBytes(of))], ['gets/s', count(gets.rate)], ['p99 of a get', duration(gets.p99)], ['scans/s', count(scans.rate)], ['p99 of a scan', duration(scans.p99)], ['deleted rows passed/s', count(of('PassedRate')(latest()) ?? 0)], ['updates/s', count(updates.rate)], ['p99 of an update', duration(updates.p99)]]));
     for (const c of charts) c.draw();
   });
   live(signal, 2000, async () => {
@@ -49,7 +49,7 @@ function load({ main, signal, instance, name, at }) {
       ['bytes of a row', p => bytes(p.bytes_per_second / (p.reads_per_second + p.writes_per_second || 1)), true],
       ['capacity units/s', p => [h('span', { class: 'meter', style: { width: `${5 * p.units_per_second / highest}rem` } }), ' ', count(p.units_per_second)]],
       ['busiest key', p => p.busiest == null ? '' : h('a', { href: link('table', instance, name, 'heat') }, `${keyText(p.busiest)} (${share(p.busiest_units_per_second / p.units_per_second)})`)],
-      ['findings', p => (p.findings ?? []).map(f => h('div', { class: 'bad' }, `${f.kind}${f.key == null ? '' : `: ${f.key}`} (${f.kind.includes('large') ? bytes(f.figure) : `${count(f.figure)} ${f.kind.includes('refused') ? 'requests' : 'units'}/s`})`))],
+      ['findings', p => (p.findings ?? []).map(f => h('div', { class: 'bad' }, `${f.kind}${f.key == null ? '' : `: ${f.key}`} (${f.kind.includes('large') ? bytes(f.figure) : `${count(f.figure)} ${f.kind.includes('refused') ? 'requests' : f.kind.includes('pass over') ? 'rows' : 'units'}/s`})`))],
     ], list, 'There are no partitions.'));
   });
 }

@@ -18,15 +18,16 @@ export function tables({ main, signal, parts: [only] }) {
     const text = filter.querySelector('input').value.toLowerCase();
     const items = known.filter(t => t.full.toLowerCase().includes(text)).map(t => {
       const of = name => picture => tableOf(picture, t.full)?.[name];
-      return { ...t, units: of('Units')(latest()) ?? 0, refused: rise(of('Refused')), row: rowBytes(of), gets: pace(of('Gets')), updates: pace(of('Updates')) };
+      return { ...t, units: of('Units')(latest()) ?? 0, refused: rise(of('Refused')), row: rowBytes(of), gets: pace(of('Gets')), scans: pace(of('Scans')), updates: pace(of('Updates')) };
     });
-    const by = { name: (a, b) => a.full < b.full ? -1 : 1, size: (a, b) => b.bytes - a.bytes, partitions: (a, b) => b.partitions - a.partitions, 'units/s': (a, b) => b.units - a.units, 'refused/s': (a, b) => b.refused - a.refused, 'bytes/row': (a, b) => b.row - a.row, 'gets/s': (a, b) => b.gets.rate - a.gets.rate, 'updates/s': (a, b) => b.updates.rate - a.updates.rate };
+    const by = { name: (a, b) => a.full < b.full ? -1 : 1, size: (a, b) => b.bytes - a.bytes, partitions: (a, b) => b.partitions - a.partitions, 'units/s': (a, b) => b.units - a.units, 'refused/s': (a, b) => b.refused - a.refused, 'bytes/row': (a, b) => b.row - a.row, 'gets/s': (a, b) => b.gets.rate - a.gets.rate, 'scans/s': (a, b) => b.scans.rate - a.scans.rate, 'updates/s': (a, b) => b.updates.rate - a.updates.rate };
     items.sort(by[order]);
     const sorted = name => h('button', { type: 'button', 'aria-pressed': String(order === name), click: () => { order = name; show(); } }, name);
     set(list, table('Tables', [
       [sorted('name'), t => h('a', { href: link('table', t.instance, t.name) }, only ? t.name : t.full)],
-      [sorted('units/s'), t => count(t.units), true], [sorted('refused/s'), t => h('span', { class: t.refused > 0 && 'bad' }, count(t.refused)), true], [sorted('bytes/row'), t => bytes(t.row), true], [sorted('gets/s'), t => count(t.gets.rate), true], ['p50', t => duration(t.gets.p50), true], ['p99', t => duration(t.gets.p99), true],
-      [sorted('updates/s'), t => count(t.updates.rate), true], ['p50', t => duration(t.updates.p50), true], ['p99', t => duration(t.updates.p99), true],
+      [sorted('units/s'), t => count(t.units), true], [sorted('refused/s'), t => h('span', { class: t.refused > 0 && 'bad' }, count(t.refused)), true], [sorted('bytes/row'), t => bytes(t.row), true], [sorted('gets/s'), t => count(t.gets.rate), true], ['p99', t => duration(t.gets.p99), true],
+      [sorted('scans/s'), t => count(t.scans.rate), true], ['p99', t => duration(t.scans.p99), true],
+      [sorted('updates/s'), t => count(t.updates.rate), true], ['p99', t => duration(t.updates.p99), true],
       [sorted('size'), t => bytes(t.bytes), true], [sorted('partitions'), t => t.partitions, true], ['key and options', t => [t.key.map(k => `${k.name} ${k.type}`).join(', '), h('div', { class: 'soft' }, special(t).flatMap((option, i) => i ? [', ', option] : [option]))]],
     ], items, known.length ? 'No name has this text.' : 'There are no tables yet.'));
   };
