@@ -35,7 +35,7 @@ type exportCommand struct {
 	Rate      float64  `default:"0" placeholder:"ROWS" help:"Write so many rows in a second at most; 0, the default, as many as there are. Rows that --where drops are read besides, and do not count."`
 	Overwrite bool     `help:"Replace the file if it exists."`
 
-	State     string        `type:"path" placeholder:"FILE" help:"Remember in this file how far the export is. Run again with it after an interruption, it goes on there. Until it is complete, the rows are in the file's name with .part. For CSV and JSON Lines."`
+	State     string        `type:"path" placeholder:"FILE" help:"Remember in this file how far the export is. Run again with it after an interruption, it goes on there. Until it is complete, the rows are in a file beside it, FILE.NUMBER.part. For CSV and JSON Lines."`
 	SaveEvery time.Duration `default:"1s" placeholder:"DURATION" help:"How often --state is written. ${default} if not given."`
 
 	limiter *rate.Limiter // nil: no limit
@@ -46,7 +46,7 @@ type exportCommand struct {
 func (exportCommand) Help() string {
 	return `The rows are in the order of their keys. Those of a folder are as they were at one moment. Those of an endpoint are not: each page is read at its own.
 
-JSON Lines and Parquet without --columns hold every version and type, and an import of them makes the same rows. CSV holds the newest version of each column, without its time; two passes over the table find the columns, unless --columns gives all with types. --columns with types makes a Parquet file flat: a column for each, for other programs. The file has its name only when it is complete; until then it is FILE.NUMBER.part, or with --state FILE.part.
+JSON Lines and Parquet without --columns hold every version and type, and an import of them makes the same rows. CSV holds the newest version of each column, without its time; two passes over the table find the columns, unless --columns gives all with types. --columns with types makes a Parquet file flat: a column for each, for other programs. The file has its name only when it is complete; until then it is FILE.NUMBER.part.
 
 With --state the same command goes on behind the rows that are durable. It refuses a folder that was opened to write meanwhile, since the file would not be of one moment. Parquet cannot go on: its index is at its end.
 
@@ -88,6 +88,8 @@ func (e *exportCommand) plan() (*plan, error) {
 		return nil, misuse("JSON Lines have the type of each value; leave the types of --columns out")
 	case e.State != "" && (e.File == stdio || format == rowfile.Parquet):
 		return nil, misuse("--state is for files of CSV and JSON Lines; standard output and a Parquet file, whose index is at its end, cannot go on")
+	case e.State != "" && place(e.State) == place(e.File):
+		return nil, misuse("%s is the file of the rows; give another name to --state", e.State)
 	case e.State != "" && e.SaveEvery <= 0:
 		return nil, misuse("--save-every is %s; give a time above 0", e.SaveEvery)
 	case e.Versions < 0:

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -28,6 +29,7 @@ type exportState struct {
 	Export  string   `json:"export"`  // the table, the file, and the options that decide what it holds
 	Moment  string   `json:"moment"`  // when the folder was opened to write last; "": rows are of no one moment
 	Columns []string `json:"columns"` // attribute columns of a CSV file
+	Part    string   `json:"part"`    // the name, in the directory of the file, that the rows have until they are complete
 	Key     string   `json:"key"`     // of the last row, encoded, in hexadecimal; "": no row is written
 	Rows    int64    `json:"rows"`    // rows that are durable
 	Bytes   int64    `json:"bytes"`   // the length of the file with them
@@ -45,12 +47,9 @@ func (e *exportCommand) goOn(ctx context.Context, c *output, source rowSource, p
 	if err != nil {
 		return err
 	}
-	s, part, all := new(exportState), e.File+".part", int64(0)
+	s, all := new(exportState), int64(0)
 	switch err := statefile.Read(e.State, exportStateKind, s); {
 	case errors.Is(err, fs.ErrNotExist):
-		if exists(part) {
-			return fmt.Errorf("%s is that of an export whose state is not %s; remove it, or give another name", part, e.State)
-		}
 		if err := e.checkNew(); err != nil {
 			return err
 		}
@@ -68,11 +67,15 @@ func (e *exportCommand) goOn(ctx context.Context, c *output, source rowSource, p
 		return err
 	case s.Export != begun.Export:
 		return fmt.Errorf("%s is the state of another export: of %s, and not of %s; give another --state", e.State, s.Export, begun.Export)
-	case s.Done && !exists(part):
+	case s.Done && !exists(e.part(s)) && !exists(e.File):
+		return fmt.Errorf("%s is not there any more; remove %s to export it again", e.File, e.State)
+	case s.Done && !exists(e.part(s)):
 		fmt.Fprintf(c.err, "flagstone: all of it is exported by an earlier run: %d rows; remove %s to do it again\n", s.Rows, e.State)
 		return nil
 	case s.Moment != "" && s.Moment != begun.Moment && !s.Done:
-		return fmt.Errorf("the store in %s was opened to write since the export began, so the file would not be of one moment; remove %s and %s to begin anew", e.Dir, e.State, part)
+		return fmt.Errorf("the store in %s was opened to write since the export began, so the file would not be of one moment; remove %s and %s to begin anew", e.Dir, e.State, e.part(s))
+	case !s.Done && e.checkNew() != nil:
+		return e.checkNew()
 	case s.Moment == "" && begun.Moment != "":
 		fmt.Fprintln(c.err, "flagstone: the rows are not of one moment: an endpoint gave those before")
 	}
@@ -83,7 +86,31 @@ func (e *exportCommand) goOn(ctx context.Context, c *output, source rowSource, p
 	} else if err := e.partly(ctx, c, source, p, layout, s, all); err != nil {
 		return leaving(err, "the same command goes on where %s says", e.State)
 	}
-	return vfs.NameFile(part, e.File, overwrite)
+	return vfs.NameFile(e.part(s), e.File, overwrite)
+}
+
+// part is the file of the rows until they are complete. Its name is at random, so that no other export writes it.
+func (e *exportCommand) part(s *exportState) string {
+	return filepath.Join(filepath.Dir(e.File), s.Part)
+}
+
+// openPart opens the file of the rows, which only the run that begins may make.
+func openPart(name string, begins bool) (*os.File, error) {
+	st, err := os.Lstat(name)
+	if begins && errors.Is(err, fs.ErrNotExist) {
+		f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		if err != nil {
+			return nil, err
+		}
+		return f, vfs.OS().SyncDir(filepath.Dir(name))
+	}
+	if err == nil && !st.Mode().IsRegular() {
+		err = fmt.Errorf("%s is no regular file", name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return os.OpenFile(name, os.O_WRONLY, 0)
 }
 
 // begun is the state of an export that begins.
@@ -92,7 +119,7 @@ func (e *exportCommand) begun(source rowSource, p *plan) (*exportState, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &exportState{Export: fmt.Sprintf("%s with the key %s to %s as %s with the columns %q and %s", e.text(), source.key(), place(e.File), p.format, e.Columns, query)}
+	s := &exportState{Part: filepath.Base(e.File) + "." + rand.Text()[:8] + ".part", Export: fmt.Sprintf("%s with the key %s to %s as %s with the columns %q and %s", e.text(), source.key(), place(e.File), p.format, e.Columns, query)}
 	if e.Endpoint != "" {
 		return s, nil
 	}
@@ -119,8 +146,8 @@ func (e *exportCommand) partly(ctx context.Context, c *output, source rowSource,
 	for _, column := range s.Columns {
 		layout.Columns = append(layout.Columns, rowfile.ParseColumn(column))
 	}
-	part := e.File + ".part"
-	if s.file, err = os.OpenFile(part, os.O_WRONLY|os.O_CREATE, 0o600); err != nil {
+	part := e.part(s)
+	if s.file, err = openPart(part, s.Bytes == 0); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.file.Close()) }()

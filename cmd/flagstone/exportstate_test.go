@@ -47,8 +47,8 @@ func holdsAll(t *testing.T, name, want string) {
 	if got, err := os.ReadFile(name); err != nil || string(got) != want {
 		t.Errorf("%s has %d bytes, want %d, %v", name, len(got), len(want), err)
 	}
-	if exists(name + ".part") {
-		t.Errorf("%s.part is left", name)
+	if parts, err := filepath.Glob(name + ".*.part"); err != nil || len(parts) > 0 {
+		t.Errorf("left: %q, %v", parts, err)
 	}
 }
 
@@ -87,13 +87,24 @@ func TestAKilledExportEndsWithTheRowsOfTheTable(t *testing.T) {
 	}
 }
 
-// cutExport makes of a complete export one that has only so many lines.
-func cutExport(t *testing.T, file string, lines int) {
+// stateOf is the state of an export, and partOf the file that its rows have until they are complete.
+func stateOf(t *testing.T, file string) (s exportState) {
 	t.Helper()
-	var s exportState
 	if err := statefile.Read(file+".state", exportStateKind, &s); err != nil {
 		t.Fatal(err)
 	}
+	return s
+}
+
+func partOf(t *testing.T, file string) string {
+	t.Helper()
+	return filepath.Join(filepath.Dir(file), stateOf(t, file).Part)
+}
+
+// cutExport makes of a complete export one that has only so many lines.
+func cutExport(t *testing.T, file string, lines int) {
+	t.Helper()
+	s := stateOf(t, file)
 	content, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -108,7 +119,7 @@ func cutExport(t *testing.T, file string, lines int) {
 		t.Fatal(err)
 	}
 	s.Done, s.Rows, s.Bytes, s.Key = false, int64(lines), int64(len(cut)), hex.EncodeToString(key)
-	if err := errors.Join(statefile.Write(file+".state", exportStateKind, &s), os.Remove(file), os.WriteFile(file+".part", []byte(cut+strings.Repeat("not durable", 1<<14)), 0o600)); err != nil {
+	if err := errors.Join(statefile.Write(file+".state", exportStateKind, &s), os.Remove(file), os.WriteFile(partOf(t, file), []byte(cut+strings.Repeat("not durable", 1<<14)), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -137,7 +148,19 @@ func TestAnExportGoesOnOnlyWhereItMay(t *testing.T) {
 	cutExport(t, file, 40)
 	refused(t, "the state of another export", append(args, "--versions", "1")...)
 	refused(t, "the state of another export", append(args, "--where", "a exists")...)
-	refused(t, "whose state is not", "export", "x", file, "--state", file+".other", "--dir", dir)
+	refused(t, "is the file of the rows", "export", "x", file, "--state", file, "--dir", dir)
+	done(t, "export", "x", file, "--state", file+".other", "--versions", "1", "--dir", dir)
+	refused(t, "exists", args...)
+	goesOn(append(args, "--overwrite")...)
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, "is not there any more", args...)
+	if err := os.WriteFile(file, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	cutExport(t, file, 40)
 	refused(t, "cannot go on", "export", "x", filepath.Join(t.TempDir(), "x.parquet"), "--state", file+".state", "--dir", dir)
 	refused(t, "cannot go on", "export", "x", "--state", file+".state", "--dir", dir)
 	refused(t, "--save-every is 0s", append(args, "--save-every", "0s")...)
@@ -149,15 +172,15 @@ func TestAnExportGoesOnOnlyWhereItMay(t *testing.T) {
 	holdsAll(t, file, want)
 
 	cutExport(t, file, 40)
-	part, err := os.ReadFile(file + ".part")
+	part, err := os.ReadFile(partOf(t, file))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Truncate(file+".part", 10); err != nil {
+	if err := os.Truncate(partOf(t, file), 10); err != nil {
 		t.Fatal(err)
 	}
 	refused(t, "has 10 bytes, and had", args...)
-	if err := os.WriteFile(file+".part", part, 0o600); err != nil {
+	if err := os.WriteFile(partOf(t, file), part, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	done(t, "put", "x", "a", "1", "-s", "a=1", "--dir", dir)
@@ -166,7 +189,7 @@ func TestAnExportGoesOnOnlyWhereItMay(t *testing.T) {
 	refused(t, "was opened to write since", args...) // that server is found
 
 	// At an endpoint, where the last row is gone meanwhile, and after which the folder is read.
-	if err := errors.Join(os.Remove(file+".part"), os.Remove(file+".state")); err != nil {
+	if err := errors.Join(os.Remove(partOf(t, file)), os.Remove(file+".state")); err != nil {
 		t.Fatal(err)
 	}
 	done(t, "delete", "x", "a", "1", "--dir", dir)
@@ -204,7 +227,7 @@ func TestAnExportThatWasKilledWhileItGotItsNameGetsIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, reserved := range []bool{false, true} {
-		err := os.Rename(file, file+".part")
+		err := os.Rename(file, partOf(t, file))
 		if reserved {
 			err = errors.Join(err, os.WriteFile(file, nil, 0o600))
 		}
