@@ -22,13 +22,13 @@ function build(element, attributes, children) {
 }
 
 // set changes what is in an element, where it differs: focus, selection and scrolling stay. A row of a long table has only
-// its text until it comes into sight, and then changes while it is in sight.
+// its text until it comes into sight, and then changes while it is in sight, and when another item takes the row.
 export function set(element, ...children) {
   mergeChildren(element, h('div', {}, ...children));
 }
 
 const long = 50; // rows of a table
-const cellsOf = new WeakMap(); // by row of a long table: what makes its cells
+const cellsOf = new WeakMap(); // by row of a long table: what makes its cells, and the key of its item
 const seen = new WeakSet(); // rows in sight, or so near that the next press of a key can show them
 const sight = new IntersectionObserver(changes => {
   for (const { target, isIntersecting } of changes) {
@@ -37,26 +37,40 @@ const sight = new IntersectionObserver(changes => {
   }
 }, { rootMargin: '50%', scrollMargin: '50%' });
 
-const fill = row => set(row, ...cellsOf.get(row)());
+const fill = row => set(row, ...cellsOf.get(row).cells());
 
-const waiting = []; // rows of long tables that have no cell yet
+const waiting = new Set(); // rows of long tables whose line is to be written
+let asked = false; // for a frame that writes lines
 
 // whole has the rows of long tables in a new part of the page wait for their text.
 function whole(part) {
-  const rows = [part, ...part.querySelectorAll?.('tr') ?? []].filter(row => cellsOf.has(row));
-  if (waiting.push(...rows) === rows.length && rows.length) requestAnimationFrame(lines);
+  wait([part, ...part.querySelectorAll?.('tr') ?? []].filter(row => cellsOf.has(row)));
   return part;
 }
 
+function wait(rows) {
+  for (const row of rows) waiting.add(row);
+  if (asked || !waiting.size) return;
+  asked = true;
+  requestAnimationFrame(lines);
+}
+
 // lines gives some rows their text, as one cell: a search finds it and a screen reader reads it, and a browser lays out a
-// cell for each row instead of ten. The other rows are for the next frames, so that the page answers meanwhile.
+// cell for each row instead of ten. The other rows are for the next frames, so that the page answers meanwhile. A row whose
+// cells fail keeps none of the others waiting.
 function lines() {
-  for (const row of waiting.splice(0, 2 * long)) {
-    const cells = cellsOf.get(row)();
-    row.append(h('td', { class: 'line', colspan: cells.length }, cells.map(cell => cell.textContent).join(' ')));
-    sight.observe(row);
+  asked = false;
+  try {
+    for (const row of [...waiting].slice(0, 2 * long)) {
+      waiting.delete(row);
+      if (seen.has(row)) continue; // it came into sight meanwhile
+      const cells = cellsOf.get(row).cells();
+      set(row, h('td', { class: 'line', colspan: cells.length }, cells.map(cell => cell.textContent).join(' ')));
+      sight.observe(row);
+    }
+  } finally {
+    wait([]);
   }
-  if (waiting.length) requestAnimationFrame(lines);
 }
 
 function mergeChildren(old, next) {
@@ -71,8 +85,10 @@ function merge(old, next) {
     return;
   }
   if (cellsOf.has(old)) {
+    const other = cellsOf.get(old).key !== cellsOf.get(next).key;
     cellsOf.set(old, cellsOf.get(next));
-    if (seen.has(old)) fill(old);
+    if (seen.has(old) || old.contains(document.activeElement)) fill(old);
+    else if (other || !old.firstChild) wait([old]);
     return;
   }
   if (old.nodeType === Node.TEXT_NODE) {
@@ -208,14 +224,15 @@ export const link = (page, instance, table, tab) => `#/${page}/${encodeURICompon
 // tiles are figures with a name each.
 export const tiles = pairs => h('dl', { class: 'tiles' }, pairs.map(([name, value]) => h('div', {}, h('dt', {}, name), h('dd', {}, value))));
 
-// table makes a table, to be shown by set; a column is [title, cell of an item, whether it is a number].
-export function table(caption, columns, items, empty) {
+// table makes a table, to be shown by set; a column is [title, cell of an item, whether it is a number]. key tells the
+// items of a long table apart: the text of a row out of sight is written anew when the key is another.
+export function table(caption, columns, items, empty, key = JSON.stringify) {
   if (items.length === 0) return h('p', { class: 'soft' }, empty);
   const line = item => {
     const cells = () => columns.map(([, cell, n]) => h('td', { class: n && 'n' }, cell(item)));
     if (items.length <= long) return h('tr', {}, cells());
     const row = h('tr');
-    cellsOf.set(row, cells);
+    cellsOf.set(row, { cells, key: key(item) });
     return row;
   };
   return h('div', { class: 'wide tall', tabindex: 0, role: 'region', 'aria-label': caption },

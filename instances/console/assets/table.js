@@ -50,7 +50,7 @@ function load({ main, signal, instance, name, at }) {
       ['capacity units/s', p => [h('span', { class: 'meter', style: { width: `${5 * p.units_per_second / highest}rem` } }), ' ', count(p.units_per_second)]],
       ['busiest key', p => p.busiest == null ? '' : h('a', { href: link('table', instance, name, 'heat') }, `${keyText(p.busiest)} (${share(p.busiest_units_per_second / p.units_per_second)})`)],
       ['findings', p => (p.findings ?? []).map(f => h('div', { class: 'bad' }, `${f.kind}${f.key == null ? '' : `: ${f.key}`} (${f.kind.includes('large') ? bytes(f.figure) : `${count(f.figure)} ${f.kind.includes('refused') ? 'requests' : f.kind.includes('pass over') ? 'rows' : 'units'}/s`})`))],
-    ], list, 'There are no partitions.'));
+    ], list, 'There are no partitions.', p => JSON.stringify([p.id, p.start, p.end])));
   });
 }
 

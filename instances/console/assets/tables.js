@@ -29,7 +29,7 @@ export function tables({ main, signal, parts: [only] }) {
       [sorted('scans/s'), t => count(t.scans.rate), true], ['p99', t => duration(t.scans.p99), true],
       [sorted('updates/s'), t => count(t.updates.rate), true], ['p99', t => duration(t.updates.p99), true],
       [sorted('size'), t => bytes(t.bytes), true], [sorted('partitions'), t => t.partitions, true], ['key and options', t => [t.key.map(k => `${k.name} ${k.type}`).join(', '), h('div', { class: 'soft' }, special(t).flatMap((option, i) => i ? [', ', option] : [option]))]],
-    ], items, known.length ? 'No name has this text.' : 'There are no tables yet.'));
+    ], items, known.length ? 'No name has this text.' : 'There are no tables yet.', t => t.full));
   };
   filter.addEventListener('input', show);
   follow(signal, show);

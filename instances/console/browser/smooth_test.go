@@ -90,7 +90,8 @@ func (r *rig) request(ctx context.Context, i int, put bool) error {
 }
 
 // TestLongTablesAreBuiltWhereTheyAreSeen has more rows than a page can show. Those out of sight have a cell with their text,
-// and a refresh makes fewer elements than they would have cells. Keys, a search and a screen reader come to all of them.
+// and a refresh makes fewer elements than they would have cells. A search finds all of them, Tab comes to them from the top
+// down, and a filter or another order changes their text.
 func TestLongTablesAreBuiltWhereTheyAreSeen(t *testing.T) {
 	r := serve(t)
 	r.crowd(t)
@@ -123,6 +124,13 @@ func TestLongTablesAreBuiltWhereTheyAreSeen(t *testing.T) {
 				b.run(chromedp.KeyEvent(kb.Tab))
 				b.until(fmt.Sprintf("document.activeElement.closest('tr') === rows()[%d]", i))
 			}
+			b.fill("filter", "t1") // 100 of the names
+			b.until("rows().length === 100 && rows().every(e => e.textContent.includes('/t1'))")
+			b.fill("filter", "")
+			const each = "new Set(rows().map(e => e.textContent.match(/t[0-9]{3}|demo.o../)[0])).size === rows().length"
+			b.until(fmt.Sprintf("rows().length === %d && %s", p.rows, each))
+			b.click("partitions")
+			b.until("rows()[0].textContent.includes('t199') && " + each)
 		}
 	}
 	if !eval[bool](b, "window.find('customer-400')") { // as the search of a browser does
@@ -140,6 +148,31 @@ func TestLongTablesAreBuiltWhereTheyAreSeen(t *testing.T) {
 	const cut = "rows()[400]"
 	b.js(cut + ".scrollIntoView()")
 	b.until(cut + ".children[2]?.textContent === 'customer-400x'")
+	for _, wrong := range b.faults() {
+		t.Error(wrong)
+	}
+}
+
+// TestARowThatFailsLeavesTheOthersTheirText has a cell that fails in the first row of a long table.
+func TestARowThatFailsLeavesTheOthersTheirText(t *testing.T) {
+	b := enter(t, serve(t))
+	b.visit("#/table/demo/orders/options") // which has no long table
+	b.see("Max Versions")
+	b.js("window.onerror = () => true; window.fetch = () => new Promise(() => {})") // the fault is expected, and no refresh helps
+	eval[any](b, `import('./lib.js').then(({ set, table, h }) => {
+		const list = document.querySelector('main').appendChild(h('div', { id: 'failing' }));
+		window.show = bad => set(list, table('Failing', [['n', i => { if (i === bad) throw new Error('no cell'); return i }]],
+			[...Array(300).keys()], ''));
+		show(0);
+		return null;
+	})`)
+	const rows = "[...document.querySelectorAll('#failing tbody tr')]"
+	b.until(rows + ".every((row, i) => i === 0 || row.textContent === String(i))")
+	if eval[bool](b, rows+"[0].textContent !== ''") {
+		t.Error("the cell did not fail")
+	}
+	b.js("show(-1)")
+	b.until(rows + ".every((row, i) => row.textContent === String(i))")
 	for _, wrong := range b.faults() {
 		t.Error(wrong)
 	}
