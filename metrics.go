@@ -36,7 +36,8 @@ type Metrics struct {
 	IndexBytes    int64   // indexes and filters of table files, which are not part of the cache
 	Batches       Latency // of Apply and ApplyAsync
 	Poisoned      bool
-	// Refusal is why writes are refused for now, "" if they are not: mostly that the disk is full.
+	// Refusal is why all writes are refused for now: mostly that the disk is full. It is "" if they are not, and also
+	// while only single writes found no space and no background job has failed.
 	Refusal string
 
 	// What background work has done since the store was opened.

@@ -21,9 +21,6 @@ import (
 // 64 MiB a store of 60 MB took 260 MB.
 const DefaultSegmentSize = 16 << 20
 
-// smallestSegment takes a header, two blocks of records and a trailer.
-const smallestSegment = 4 * blockSize
-
 // Options say where a log is and how it is written.
 type Options struct {
 	FS  vfs.FS
@@ -79,7 +76,7 @@ func (o Options) withDefaults() (Options, error) {
 	if o.SegmentSize < 0 {
 		return o, fmt.Errorf("wal: negative segment size %d", o.SegmentSize)
 	}
-	o.SegmentSize = max(nextBlock(cmp.Or(o.SegmentSize, DefaultSegmentSize)-1), smallestSegment)
+	o.SegmentSize = max(nextBlock(cmp.Or(o.SegmentSize, DefaultSegmentSize)-1), 4*blockSize)
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	if o.Begun == nil {
 		o.Begun = func(uint64) error { return nil }

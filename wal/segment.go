@@ -27,7 +27,7 @@ type sealedSegment struct {
 // The header is synced by itself before any frame follows, so that a file with frames under some
 // seed always shows that seed: adoptSpares relies on it.
 func (w *Writer) continueFrom(from RecoverResult) error {
-	first, err := w.openFirst()
+	first, err := w.openSpare(w.takeSpare())
 	if err != nil {
 		return err
 	}

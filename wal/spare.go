@@ -120,24 +120,12 @@ func (w *Writer) takeSpare() (name string, raw bool) {
 	return w.newSpareName(), true
 }
 
-// openFirst opens the file of the first segment. Without space for a whole one it makes the
-// smallest, so that a full disk can be opened to read. The segment grows with the first record
-// that needs more.
-func (w *Writer) openFirst() (*segmentFile, error) {
-	base, raw := w.takeSpare()
-	first, err := w.openSpare(base, raw, w.opts.SegmentSize)
-	if raw && vfs.IsNoSpace(err) {
-		return w.openSpare(base, raw, smallestSegment)
-	}
-	return first, err
-}
-
-// openSpare opens a spare. A raw one it makes first, of a size, and leaves it raw, since a caller is
-// waiting. An error has changed nothing, and the writer goes on.
-func (w *Writer) openSpare(base string, raw bool, size int64) (*segmentFile, error) {
+// openSpare opens a spare. A raw one it makes first, and leaves it raw, since a caller is waiting.
+// An error has changed nothing, and the writer goes on.
+func (w *Writer) openSpare(base string, raw bool) (*segmentFile, error) {
 	s := &segmentFile{name: w.path(base), raw: raw}
 	if raw {
-		if err := w.makeSpare(s.name, size, false); err != nil {
+		if err := w.makeSpare(s.name, false); err != nil {
 			return nil, err
 		}
 	}
@@ -159,7 +147,7 @@ func (w *Writer) openNext() error {
 	base, raw := w.takeSpare()
 	var next *segmentFile
 	err := w.apart(func() (err error) {
-		next, err = w.openSpare(base, raw, w.opts.SegmentSize)
+		next, err = w.openSpare(base, raw)
 		return err
 	})
 	w.next = next
@@ -169,11 +157,10 @@ func (w *Writer) openNext() error {
 	return err
 }
 
-// grow enlarges the file of the current segment: an empty one for a record that is larger than a
-// segment, and one that began smaller than others (openFirst). Callers hold mu and have seen that no group is in flight; mu is released meanwhile.
+// grow enlarges the file of the current segment, which is empty, for a record that is larger than
+// a segment. Callers hold mu and have seen that no group is in flight; mu is released meanwhile.
 // An error has changed nothing.
 func (w *Writer) grow(size int64) error {
-	size = max(size, w.opts.SegmentSize)
 	f, before := w.cur.file, w.cur.size
 	err := w.apart(func() error {
 		err := f.Preallocate(size)
@@ -186,7 +173,7 @@ func (w *Writer) grow(size int64) error {
 	if err == nil {
 		w.cur.size = size
 	}
-	return needing(size, err)
+	return err
 }
 
 // apart calls do, which makes room for the log on the disk, with mu released. Meanwhile opening
@@ -237,7 +224,7 @@ func (w *Writer) PrepareNext() error {
 	w.preparing = true
 	w.setDue()
 	w.mu.Unlock()
-	err := w.makeSpare(w.path(name), w.opts.SegmentSize, w.opts.Sync)
+	err := w.makeSpare(w.path(name), w.opts.Sync)
 	w.mu.Lock()
 	w.preparing = false
 	w.changed.Broadcast()
@@ -251,25 +238,20 @@ func (w *Writer) PrepareNext() error {
 // makeSpare makes a file for a segment. With fill, which is for a log that is synced, it fills the
 // file with zeros, so that no sync commits metadata. Without syncs, zeros would only double what
 // the device has to write, and reserving the space is enough.
-func (w *Writer) makeSpare(name string, size int64, fill bool) error {
+func (w *Writer) makeSpare(name string, fill bool) error {
 	f, err := w.opts.FS.Create(name, w.access())
 	if err != nil {
-		return needing(size, err)
+		return err
 	}
-	err = f.Preallocate(size)
+	err = f.Preallocate(w.opts.SegmentSize)
 	if err == nil && fill {
-		err = fillWithZeros(f, size)
+		err = fillWithZeros(f, w.opts.SegmentSize)
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
 		err = errors.Join(err, w.opts.FS.Remove(name))
 	}
-	return needing(size, err)
-}
-
-// needing adds to an error of a full disk how much space a segment needs.
-func needing(size int64, err error) error {
 	if vfs.IsNoSpace(err) {
-		return fmt.Errorf("a segment of the log needs %d bytes: %w", size, err)
+		err = fmt.Errorf("a segment of the log needs %d bytes: %w", w.opts.SegmentSize, err)
 	}
 	return err
 }
