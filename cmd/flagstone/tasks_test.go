@@ -41,7 +41,7 @@ var tasks = []task{
 	{"flush, split", []step{{"table flush orders", ""}, {"table split orders b", ""}}},
 	{"regions, tablets: list, split, merge", []step{{"partition list orders", "FINDINGS"}, {"partition merge orders b", ""}, {"partition split orders b", ""}}},
 	{"merge everything now", []step{{"table compact orders", ""}}},
-	{"hot keys", []step{{"advise orders", "orders"}, {"partition list orders", "FINDINGS"}}},
+	{"hot keys", []step{{"advise orders", "demo/orders"}, {"partition list orders", "FINDINGS"}}},
 	{"large values", []step{{"top --interval 100ms --count 1", "BYTES/ROW"}}},
 	{"live figures", []step{{"top --interval 100ms --count 1", "orders"}}},
 	{"pages", []step{{"console", "http://127.0.0.1:"}}},
