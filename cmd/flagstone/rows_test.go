@@ -199,6 +199,7 @@ func TestAScanOfManyPagesPrintsEachRowOnce(t *testing.T) {
 	if _, out, _ := command(t, "count", "--dir", dir, "t"); strings.TrimSpace(out) != "1205" {
 		t.Errorf("counted %q", out)
 	}
+	follow(t, dir, []step{{"table alter t --ttl 90000", "!which 0 of the first 100 rows have now; repeat it with --yes"}})
 	_, out, errOut := command(t, "scan", "--dir", dir, "t")
 	if strings.Count(out, "\n") != 101 || !strings.Contains(errOut, "may be more rows") {
 		t.Errorf("%d lines, %q", strings.Count(out, "\n"), errOut)
@@ -247,6 +248,17 @@ func TestValuesKeepTheirTypeInJSON(t *testing.T) {
 		var v instances.Value
 		if err := json.Unmarshal([]byte(text), &v); err == nil {
 			t.Errorf("%s was taken for %s %v", text, v.Type(), v.Value)
+		}
+	}
+}
+
+func TestAdviceNamesTheInstanceOfTheTable(t *testing.T) {
+	t.Setenv("FLAGSTONE_DIR", newHome(t))
+	done(t, "instance", "create", "other")
+	done(t, "table", "create", "other/queue", "--key", "k:string")
+	for _, line := range []string{"advise other/queue", "advise queue --instance other"} {
+		if out := done(t, strings.Fields(line)...); !strings.HasPrefix(out, "other/queue, keyed by ") {
+			t.Errorf("%s: %s", line, out)
 		}
 	}
 }

@@ -24,7 +24,7 @@ var tasks = []task{
 		{"table create gone --key k:string", ""}, {"table drop gone --yes", ""},
 	}},
 	{"reserve throughput", []step{
-		{"table alter orders --reserved-read 40 --reserved-write 7", ""}, {"table list", "40/7"}, {"table alter orders --reserved-write 0", ""},
+		{"table alter orders --reserved-read 40 --reserved-write 7", ""}, {"table list", "Z  40/7"}, {"table alter orders --reserved-write 0", ""},
 		{"table list", "40/0"}, {"table create busy --key k:string --reserved-write 5", ""}, {"table list", "0/5"}, {"table drop busy --yes", ""},
 	}},
 	{"list and describe tables", []step{{"table list", "orders"}, {"table describe orders", "90000"}}},
