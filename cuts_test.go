@@ -281,10 +281,10 @@ func TestScansOverDeletedRowsAreAFinding(t *testing.T) {
 	for n := range rows {
 		r.ok(table.Delete(ctx(), Key(fmt.Sprintf("key-%04d", n), 1)))
 	}
-	scans := func() Partition {
+	scans := func(opts ScanOptions) Partition {
 		for range 30 * time.Second / balance.Interval {
 			for range 50 {
-				for _, err := range table.Scan(ctx(), nil, nil, ScanOptions{}).All() {
+				for _, err := range table.Scan(ctx(), nil, nil, opts).All() {
 					r.ok(err)
 				}
 			}
@@ -296,7 +296,7 @@ func TestScansOverDeletedRowsAreAFinding(t *testing.T) {
 		t.Fatalf("%+v", table.Partitions())
 		return Partition{}
 	}
-	p := scans()
+	p := scans(ScanOptions{})
 	if len(p.Findings) != 1 || p.Findings[0].Kind != PassedRows || p.Findings[0].Key.Type() != row.TypeNone || p.Findings[0].Figure < 2000 || p.Units > p.Writes+6 || p.Reads > 1 {
 		t.Errorf("deleted rows: %+v", p)
 	}
@@ -306,10 +306,18 @@ func TestScansOverDeletedRowsAreAFinding(t *testing.T) {
 	if said := log.String(); strings.Count(said, "reads pass over deleted rows") != 1 || strings.Contains(said, "splits do not help") {
 		t.Error(said)
 	}
+	old, err := r.store.Snapshot()
+	r.ok(err)
+	defer old.Close()
 	for n := range rows {
 		put(t, table, fmt.Sprintf("key-%04d", n), 1, "c", startMillis, "v")
 	}
-	if p = scans(); len(p.Findings) != 0 {
+	if p = scans(ScanOptions{}); len(p.Findings) != 0 {
 		t.Errorf("rows that exist: %+v", p)
+	}
+	before := r.store.Metrics().Tables[0].PassedRate
+	scans(ScanOptions{ReadOptions: ReadOptions{Snapshot: old}})
+	if after := r.store.Metrics().Tables[0].PassedRate; after >= before {
+		t.Errorf("scans at a snapshot that is older than the rows: %v passed per second, and %v before", after, before)
 	}
 }

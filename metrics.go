@@ -95,7 +95,7 @@ type TableMetrics struct {
 	// RowRate is how many rows are read and written per second, and ByteRate their bytes: averages as Units.
 	RowRate, ByteRate float64
 	// PassedRate is how many rows per second scans pass because they were deleted or have expired: the same average. They
-	// are in no other rate.
+	// are in no other rate. Scans at a snapshot and parallel ones do not count, since they pass newer rows, too.
 	PassedRate float64
 	// Refused is how many requests a server around the store refused since its start because they had no capacity
 	// units left; the store itself leaves it 0.

@@ -71,6 +71,7 @@ func (t *Table) scan(ctx context.Context, within *Transaction, start, end []row.
 	began := s.timed.Begin(t.store.clock)
 	w := &s.walk
 	w.Ctx, w.Table, w.Reverse, w.Patience, w.MaxColumns = ctx, t.core, opts.Reverse, opts.MaxExamined, opts.MaxColumns
+	w.AtSnapshot = opts.Snapshot != nil
 	var err error
 	if w.Sel, err = opts.selection(&s.columns); err == nil {
 		err = w.Bound(start, end)

@@ -30,6 +30,7 @@ func (a *adviseCommand) Run(ctx context.Context, c *output) error {
 			return err
 		}
 		if !a.JSON {
+			report.Table = a.Instance + "/" + a.Table // as the commands that it names take it
 			fmt.Fprint(c.out, report.Text())
 			return nil
 		}

@@ -99,7 +99,7 @@ func TestACopyGoesOn(t *testing.T) {
 	done(t, "copy", "x", "--dir", first, "--to-dir", empty)
 	refused(t, "exists already", "instance", "create", "demo", "--dir", empty)
 	other := filepath.Join(t.TempDir(), "other")
-	refused(t, "exists already: instance \"demo\", of type high-performance; a new store has it", "instance", "create", "demo", "--type", "capacity", "--dir", other)
+	refused(t, "exists already: instance \"demo\", of type high-performance; a new store has it: delete it with 'flagstone instance delete demo --dir "+other+"'", "instance", "create", "demo", "--type", "capacity", "--dir", other)
 	done(t, "instance", "delete", "demo", "--dir", other)
 	done(t, "instance", "create", "demo", "--type", "capacity", "--dir", other)
 	refused(t, "--workers is 0", "copy", "x", "--dir", first, "--to-dir", second, "--workers", "0")

@@ -60,17 +60,26 @@ func interruption(err error) error {
 }
 
 // caused is what to say of an error that a store in this process answered: its cause, which clients are not told, without
-// what the command did meanwhile.
+// what the command did meanwhile, and the failures that were joined to it.
 func caused(err error) error {
+	if reflect.TypeOf(err) == joined {
+		var causes []error
+		for _, err := range err.(interface{ Unwrap() []error }).Unwrap() {
+			causes = append(causes, caused(err))
+		}
+		return errors.Join(causes...)
+	}
 	answer, ok := errors.AsType[*ots.Error](err)
 	if !ok || answer.Unwrap() == nil {
 		return err
 	}
-	cause := advised(answer.Unwrap())
-	if e, ok := errors.AsType[*leftError](err); ok {
-		return leaving(cause, "%s", e.left)
+	if e, ok := err.(*leftError); ok {
+		return leaving(caused(e.error), "%s", e.left)
 	}
-	return cause
+	if inner := errors.Unwrap(err); inner != nil && err != error(answer) {
+		return caused(inner)
+	}
+	return advised(answer.Unwrap())
 }
 
 // advised adds to an error of damage what can be done.

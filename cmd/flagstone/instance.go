@@ -125,7 +125,7 @@ func (k *instanceCreateCommand) Run(ctx context.Context, c *output) error {
 		err := home.Create(ctx, k.Name, k.Type)
 		switch had := comes && errors.Is(err, instances.ErrExists); {
 		case had && k.Type != ots.HighPerformance:
-			return fmt.Errorf("%w; a new store has it: delete it with 'flagstone instance delete %s', and repeat the command", err, k.Name)
+			return fmt.Errorf("%w; a new store has it: delete it with 'flagstone instance delete %s --dir %s', and repeat the command", err, k.Name, k.Dir)
 		case err != nil && !had:
 			return err
 		}

@@ -205,7 +205,7 @@ func TestAReadOfADamagedStoreNamesTheFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	out := filepath.Join(t.TempDir(), "rows.jsonl")
-	commands := [][]string{{"get", "orders", "1"}, {"scan", "orders"}, {"count", "orders"}, {"export", "orders", out}}
+	commands := [][]string{{"get", "orders", "1"}, {"scan", "orders"}, {"count", "orders"}, {"export", "orders", out}, {"table", "alter", "orders", "--ttl", "90000"}}
 	for _, line := range commands {
 		var errOut bytes.Buffer
 		status := run(context.Background(), append(line, "--dir", dir), &output{out: io.Discard, err: &errOut})
@@ -214,6 +214,19 @@ func TestAReadOfADamagedStoreNamesTheFile(t *testing.T) {
 			t.Errorf("%v: status %d: %s", line, status, said)
 		}
 	}
+	home, err := instances.Open(dir, instances.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = home.Rows(context.Background(), "demo", &instances.Query{Table: "orders"})
+	err = caused(fmt.Errorf("table: %w", leaving(errors.Join(err, errors.New("another failure")), "a file stays")))
+	if said := err.Error(); !errors.Is(err, flagstone.ErrCorrupt) || !strings.HasSuffix(said, "\nanother failure; a file stays") || strings.Contains(said, "OTS") {
+		t.Error(said)
+	}
+	if err := home.Close(); err != nil {
+		t.Fatal(err)
+	}
+	done(t, "table", "alter", "orders", "--ttl", "90000", "--yes", "--dir", dir) // reads no row
 }
 
 // TestSalvageTellsOfADamagedBlockInOneLine: the values of several rows are damaged together.

@@ -57,7 +57,7 @@ func TestAHotKeyIsFoundInAShell(t *testing.T) {
 	finds := map[string]string{
 		"top --count 1": "demo/orders", "partition list demo/orders": "customer-0815 ", "advise demo/orders": `units/s  "customer-0815"`,
 		"partition list demo/photos": "requests refused: OTSCapacityUnitExhausted customer-0815: ", "advise demo/photos": "Rows: LARGE",
-		"partition list demo/queue": passedOver + ": ", "advise demo/queue": "flagstone table compact queue",
+		"partition list demo/queue": passedOver + ": ", "advise demo/queue": "flagstone table compact demo/queue",
 	}
 	for line := range strings.Lines(section) {
 		line, isCommand := strings.CutPrefix(strings.TrimRight(line, "\n"), "    $ flagstone ")

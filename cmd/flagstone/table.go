@@ -56,10 +56,10 @@ func (l *tableListCommand) Run(ctx context.Context, c *output) error {
 			return c.json(list)
 		}
 		w := tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(w, "NAME\tKEY\tTTL\tVERSIONS\tSTREAM\tRESERVED\tBYTES\tPARTITIONS\tCREATED")
+		fmt.Fprintln(w, "NAME\tKEY\tTTL\tVERSIONS\tSTREAM\tBYTES\tPARTITIONS\tCREATED\tRESERVED")
 		for _, t := range list {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%d\t%d\t%s\n", t.Name, keyColumns(t.Key), ttlText(t.TimeToLive), t.MaxVersions,
-				streamText(t.StreamHours), reservedText(&t), t.Bytes, t.Partitions, moment(t.CreatedMillis))
+			fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%d\t%d\t%s\t%s\n", t.Name, keyColumns(t.Key), ttlText(t.TimeToLive), t.MaxVersions,
+				streamText(t.StreamHours), t.Bytes, t.Partitions, moment(t.CreatedMillis), reservedText(&t))
 		}
 		return w.Flush()
 	})
@@ -203,12 +203,14 @@ func (t *tableAlterCommand) Run(ctx context.Context) error {
 		return misuse("nothing to change; give --ttl, --versions, --version-offset, --stream, --reserved-read or --reserved-write")
 	}
 	return t.with(ctx, toChange, func(home admin.Admin) error {
-		lost, err := t.lost(ctx, home)
-		if err != nil {
-			return err
-		}
-		if lost != "" && !t.Yes {
-			return misuse("this deletes %s; repeat it with --yes", lost)
+		if !t.Yes {
+			lost, err := t.lost(ctx, home)
+			if err != nil {
+				return err
+			}
+			if lost != "" {
+				return misuse("this deletes %s; repeat it with --yes", lost)
+			}
 		}
 		return home.AlterTable(ctx, t.Instance, t.Table, &change)
 	})
@@ -249,7 +251,7 @@ func (t *tableAlterCommand) lost(ctx context.Context, home admin.Admin) (string,
 			}
 		}
 		lost = []string{fmt.Sprintf("%s, which %d of the first %d rows have now", strings.Join(lost, " and "), hit, len(page.Rows))}
-		if len(page.Rows) == 0 && page.Next == nil {
+		if hit == 0 && page.Next == nil { // that was the whole table
 			lost = nil
 		}
 	}

@@ -24,7 +24,7 @@ var tasks = []task{
 		{"table create gone --key k:string", ""}, {"table drop gone --yes", ""},
 	}},
 	{"reserve throughput", []step{
-		{"table alter orders --reserved-read 40 --reserved-write 7", ""}, {"table list", "40/7"}, {"table alter orders --reserved-write 0", ""},
+		{"table alter orders --reserved-read 40 --reserved-write 7", ""}, {"table list", "Z  40/7"}, {"table alter orders --reserved-write 0", ""},
 		{"table list", "40/0"}, {"table create busy --key k:string --reserved-write 5", ""}, {"table list", "0/5"}, {"table drop busy --yes", ""},
 	}},
 	{"list and describe tables", []step{{"table list", "orders"}, {"table describe orders", "90000"}}},
@@ -41,7 +41,7 @@ var tasks = []task{
 	{"flush, split", []step{{"table flush orders", ""}, {"table split orders b", ""}}},
 	{"regions, tablets: list, split, merge", []step{{"partition list orders", "FINDINGS"}, {"partition merge orders b", ""}, {"partition split orders b", ""}}},
 	{"merge everything now", []step{{"table compact orders", ""}}},
-	{"hot keys", []step{{"advise orders", "orders"}, {"partition list orders", "FINDINGS"}}},
+	{"hot keys", []step{{"advise orders", "demo/orders"}, {"partition list orders", "FINDINGS"}}},
 	{"large values", []step{{"top --interval 100ms --count 1", "BYTES/ROW"}}},
 	{"live figures", []step{{"top --interval 100ms --count 1", "orders"}}},
 	{"pages", []step{{"console", "http://127.0.0.1:"}}},

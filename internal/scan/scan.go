@@ -27,6 +27,7 @@ type Request struct {
 	Reverse    bool
 	Patience   int64 // if above 0, how many cells are examined before the walk pauses at a row that does not exist
 	MaxColumns int   // of each row; 0 is no limit
+	AtSnapshot bool  // the view may be an old one: a row that it passes may be a newer one, so passed rows do not count
 	Sampling   bool  // the rows are only looked at: they do not count as load, and their values are not fetched
 }
 
@@ -222,7 +223,7 @@ func (w *Walk) readOne() (exists bool) {
 	w.Key, w.Cells = w.key, w.cells.Cells
 	if exists {
 		w.note(w.Key, 1, w.Cells)
-	} else {
+	} else if !w.AtSnapshot {
 		w.passed++
 	}
 	_ = w.fails(w.reader.Error()) || w.Over != nil && w.fails(w.Over())
@@ -298,6 +299,7 @@ func (w *Walk) advance() bool {
 
 // enter pins the next tree, unless one is pinned.
 func (w *Walk) enter() {
+	w.before = true
 	for w.it == nil { // until it is not one that was replaced just now
 		if trees := w.Table.Partitions.Load(); w.Reverse {
 			w.it = trees.Below(w.from).NewIterator()
@@ -337,7 +339,7 @@ func (w *Walk) leaveTree() {
 		return
 	}
 	w.examined += int64(w.reader.Examined())
-	if w.tallyChunk(); !w.counted || w.rows+w.bytes+w.passed > 0 {
+	if w.tallyChunk(); !w.before && (!w.counted || w.rows+w.bytes+w.passed > 0) { // before it is positioned, nothing was read
 		w.count(w.bytes)
 	}
 	start, end := w.it.Bounds()

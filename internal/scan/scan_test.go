@@ -8,10 +8,12 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
 	"github.com/flagstone-db/flagstone/internal/clock/clocktest"
+	"github.com/flagstone-db/flagstone/internal/load"
 	"github.com/flagstone-db/flagstone/internal/scan"
 	"github.com/flagstone-db/flagstone/internal/table"
 	"github.com/flagstone-db/flagstone/manifest"
@@ -201,6 +203,58 @@ func TestAWalkEndsWithTheReason(t *testing.T) {
 		}
 		if err := w.Release(); !errors.Is(err, c.want) {
 			t.Errorf("%s: in the end %v", name, err)
+		}
+	}
+}
+
+// TestAWalkThatReadsNothingIsNoLoad ends walks before their first row.
+func TestAWalkThatReadsNothingIsNoLoad(t *testing.T) {
+	for name, spoil := range map[string]func(r *rig, w *scan.Walk) bool{
+		"it is released":       func(*rig, *scan.Walk) bool { return true },
+		"the context ends":     func(_ *rig, w *scan.Walk) bool { w.Ctx = cancelled(); return !w.Next() },
+		"the table is dropped": func(r *rig, w *scan.Walk) bool { r.Dropped.Store(true); return !w.Next() },
+		"a row is read":        func(_ *rig, w *scan.Walk) bool { return w.Next() },
+	} {
+		for _, pins := range []bool{false, true} {
+			r := newRig(t)
+			r.write(t, 1, 1)
+			meter := load.New(1, 0)
+			r.Find(nil).Measure(meter)
+			w := r.walk(new(scan.Walk))
+			if !pins {
+				w.Visit()
+			} else if pinned, err := w.Pin(nil, true); !pinned || err != nil {
+				t.Fatal(pinned, err)
+			}
+			if !spoil(r, w) {
+				t.Errorf("%s, pinned %v: the walk goes on", name, pins)
+			}
+			_ = w.Release()
+			if units := meter.Look(time.Second).Read.Units; units > 0 != (name == "a row is read") {
+				t.Errorf("%s, pinned %v: %v units per second", name, pins, units)
+			}
+		}
+	}
+}
+
+// TestRowsThatAWalkPassesCountUnlessItIsAtASnapshot: such a walk passes rows that were written later.
+func TestRowsThatAWalkPassesCountUnlessItIsAtASnapshot(t *testing.T) {
+	for _, at := range []bool{false, true} {
+		r := newRig(t)
+		meter := load.New(1, 0)
+		r.Find(nil).Measure(meter)
+		w := r.walk(new(scan.Walk))
+		w.AtSnapshot = at
+		w.Visit()
+		r.write(t, 1, 1)
+		if w.Next() {
+			t.Error("the walk shows a later row")
+		}
+		if err := w.Release(); err != nil {
+			t.Error(err)
+		}
+		if load := meter.Look(time.Second); load.Passed > 0 == at || load.Read.Units == 0 {
+			t.Errorf("at a snapshot %v: %+v", at, load)
 		}
 	}
 }

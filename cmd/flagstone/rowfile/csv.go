@@ -129,7 +129,7 @@ func (r *csvReader) found(want string) string {
 			hint = ": names are case-sensitive"
 		}
 		for _, other := range ",;\t|" {
-			if hint == "" && strings.ContainsRune(c.Name, other) {
+			if hint == "" && byte(other) != r.fields.comma && strings.ContainsRune(c.Name, other) {
 				hint = fmt.Sprintf(": is the delimiter '%c'? --delimiter '%c'", other, other)
 			}
 		}

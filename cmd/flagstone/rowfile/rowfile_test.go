@@ -246,6 +246,7 @@ func TestCSVOfOtherProgramsIsRead(t *testing.T) {
 		{"no key", "a\n1\n", "", "!line 1: the header: there is no column k:string, which the key of the table has; the file has [\"a\"]"},
 		{"a key in capitals", "a,K\n1,2\n", "", "!line 1: the header: there is no column k:string, which the key of the table has; the file has [\"a\" \"K\"]: names are case-sensitive"},
 		{"another delimiter", "a;k,b;c\n", "", "!line 1: the header: there is no column k:string, which the key of the table has; the file has [\"a;k\" \"b;c\"]: is the delimiter ';'? --delimiter ';'"},
+		{"a comma in a name", "\"a,k\"\n", "", "!line 1: the header: there is no column k:string, which the key of the table has; the file has [\"a,k\"]"},
 		{"tabs", "k\ta\n", "", "!line 1: the header: there is no column k:string, which the key of the table has; the file has [\"k\\ta\"]: is the delimiter tab? --delimiter tab"},
 		{"many columns", "a,b,c,d,e,f,g,h,i,j,l\n", "", "!line 1: the header: there is no column k:string, which the key of the table has; the file has [\"a\" \"b\" \"c\" \"d\" \"e\" \"f\" \"g\" \"h\" \"i\" \"j\"] and 1 more"},
 		{"UTF-16", "\xff\xfek\x00,\x00a\x00\n\x00", "", "!the file is UTF-16; make it UTF-8: iconv -f UTF-16 -t UTF-8"},
