@@ -58,7 +58,7 @@ type Row struct {
 	Key     []row.Value
 	Bytes   int64 // that the row stands for
 	Version int64 // when it was written, in milliseconds; 0 if unknown
-	Own     int64 // bytes of the row itself, as they were put; 0 if unknown
+	Own     int64 // bytes of its key and first columns, as they were put; 0 if unknown
 }
 
 // KeyLoad is what requests to a partition key cost lately, in capacity units.
@@ -117,7 +117,7 @@ type Report struct {
 // Largest is a row that is larger than the others.
 type Largest struct {
 	Key   string `json:"key"`   // its columns in order
-	Bytes int64  `json:"bytes"` // of key, names and values, as they were put
+	Bytes int64  `json:"bytes"` // of key, names and values of the first columns, as they were put
 }
 
 // Spread says how something is spread over partition keys.

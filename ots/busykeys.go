@@ -132,17 +132,20 @@ func (e *Engine) noteBusy(t *table, partition row.Value, cost CapacityUnit) {
 	}
 }
 
-// addBusy counts a request, with the same part of its cost for each of these partition keys.
+// addBusy counts a request, with the same part of its cost for each of these partition keys, at most busySpread.
 func (e *Engine) addBusy(t *table, partitions []row.Value, cost CapacityUnit) {
+	var hashes [busySpread]uint64
+	for i, p := range partitions {
+		hashes[i] = e.partitionOf(t, p).hash
+	}
 	m, now := e.meterOf(t), e.store.Elapsed()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.recent.half = newHalfLife
 	each := (float64(cost.Read) + float64(cost.Write)) / float64(len(partitions))
-	for _, p := range partitions {
-		hash := e.partitionOf(t, p).hash
-		m.busy.add(now, hash, p, each)
-		m.recent.add(now, hash, p, each)
+	for i, p := range partitions {
+		m.busy.add(now, hashes[i], p, each)
+		m.recent.add(now, hashes[i], p, each)
 	}
 }
 

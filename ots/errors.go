@@ -60,7 +60,7 @@ const (
 )
 
 // Error is a refusal as the client gets it: Code is one of the constants above, Message never
-// holds internals of the server.
+// holds internals of the server, but that its disk is full.
 type Error struct {
 	Code, Message string
 	cause         error
@@ -132,7 +132,7 @@ func (e *Engine) asError(err error, operation, table string, applied bool) *Erro
 	case errors.Is(err, flagstone.ErrVersionOutOfRange):
 		return invalid("Invalid timestamp.")
 	}
-	if leftOut, logs := e.failures.add(e.store.Elapsed(), err); logs {
+	if leftOut, logs := e.failures.add(e.store.Elapsed(), table, err); logs {
 		e.logger.Error("operation failed", "operation", operation, "table", table, "error", err, "left_out", leftOut)
 	}
 	answer := internalError()
@@ -165,10 +165,10 @@ type failure struct {
 	leftOut int
 }
 
-// add reports whether the log is to be told of an error now, and how many of its cause were left out since it was told
-// of the last one. Errors of the state of a store are one cause each, whatever file they name.
-func (f *failures) add(now time.Duration, err error) (leftOut int, logs bool) {
-	cause := err.Error()
+// add reports whether the log is to be told of an error at a table now, and how many of its cause were left out since it
+// was told of the last one. Errors of the state of a store are one cause each, whatever table and file they name.
+func (f *failures) add(now time.Duration, table string, err error) (leftOut int, logs bool) {
+	cause := table + "\x00" + err.Error()
 	for _, state := range []error{flagstone.ErrPoisoned, flagstone.ErrNoSpace, flagstone.ErrReadOnly, flagstone.ErrClosed} {
 		if errors.Is(err, state) {
 			cause = state.Error()

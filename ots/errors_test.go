@@ -74,9 +74,13 @@ func TestTheLogIsToldOfACauseOnceAMinute(t *testing.T) {
 	if lines() != 3 || !strings.Contains(log.String(), "000002.sst") {
 		t.Fatalf("two more causes: %s", log.String())
 	}
+	f.asError(fmt.Errorf("000002.sst: %w", flagstone.ErrCorrupt), "get row", "other", false)
+	if lines() != 4 || !strings.Contains(log.String(), "table=other") {
+		t.Fatalf("the same at another table: %s", log.String())
+	}
 	f.clock.Advance(failureSilence)
 	f.asError(flagstone.ErrNoSpace, "write row", "t", false)
-	if lines() != 4 || !strings.Contains(log.String(), "left_out=499") {
+	if lines() != 5 || !strings.Contains(log.String(), "left_out=499") {
 		t.Fatalf("a minute later: %s", log.String())
 	}
 	for i := range 2 * mostCauses {

@@ -47,11 +47,11 @@ func (e *exportCommand) goOn(ctx context.Context, c *output, source rowSource, p
 	if err != nil {
 		return err
 	}
-	s, all := new(exportState), int64(0)
+	s, all, old := new(exportState), int64(0), e.checkNew()
 	switch err := statefile.Read(e.State, exportStateKind, s); {
 	case errors.Is(err, fs.ErrNotExist):
-		if err := e.checkNew(); err != nil {
-			return err
+		if old != nil {
+			return old
 		}
 		if all, err = e.findColumns(ctx, c, source, p, layout); err != nil {
 			return err
@@ -74,8 +74,8 @@ func (e *exportCommand) goOn(ctx context.Context, c *output, source rowSource, p
 		return nil
 	case s.Moment != "" && s.Moment != begun.Moment && !s.Done:
 		return fmt.Errorf("the store in %s was opened to write since the export began, so the file would not be of one moment; remove %s and %s to begin anew", e.Dir, e.State, e.part(s))
-	case !s.Done && e.checkNew() != nil:
-		return e.checkNew()
+	case !s.Done && old != nil:
+		return old
 	case s.Moment == "" && begun.Moment != "":
 		fmt.Fprintln(c.err, "flagstone: the rows are not of one moment: an endpoint gave those before")
 	}
@@ -102,7 +102,10 @@ func openPart(name string, begins bool) (*os.File, error) {
 		if err != nil {
 			return nil, err
 		}
-		return f, vfs.OS().SyncDir(filepath.Dir(name))
+		if err := vfs.OS().SyncDir(filepath.Dir(name)); err != nil {
+			return nil, errors.Join(err, f.Close())
+		}
+		return f, nil
 	}
 	if err == nil && !st.Mode().IsRegular() {
 		err = fmt.Errorf("%s is no regular file", name)

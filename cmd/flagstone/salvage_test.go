@@ -183,7 +183,6 @@ func TestSalvageListsAMissingCapacityStoreAndRegistry(t *testing.T) {
 	}
 }
 
-// makeRows makes a store with a table file of several blocks.
 // TestAReadOfADamagedStoreNamesTheFile reads it without a server, which would tell no internals.
 func TestAReadOfADamagedStoreNamesTheFile(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "store")
@@ -192,24 +191,13 @@ func TestAReadOfADamagedStoreNamesTheFile(t *testing.T) {
 			t.Fatal(line, errOut)
 		}
 	}
-	tables, err := filepath.Glob(filepath.Join(dir, "sst", "*", "*.sst"))
-	if err != nil || len(tables) != 1 {
-		t.Fatal(tables, err)
-	}
-	content, err := os.ReadFile(tables[0])
-	if err == nil {
-		content[100] ^= 1
-		err = os.WriteFile(tables[0], content, 0o600)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := damageTable(t, dir)
 	out := filepath.Join(t.TempDir(), "rows.jsonl")
 	commands := [][]string{{"get", "orders", "1"}, {"scan", "orders"}, {"count", "orders"}, {"export", "orders", out}, {"table", "alter", "orders", "--ttl", "90000"}}
 	for _, line := range commands {
 		var errOut bytes.Buffer
 		status := run(context.Background(), append(line, "--dir", dir), &output{out: io.Discard, err: &errOut})
-		if said := errOut.String(); status != 1 || !strings.Contains(said, tables[0]) || !strings.Contains(said, "offset") ||
+		if said := errOut.String(); status != 1 || !strings.Contains(said, file) || !strings.Contains(said, "offset") ||
 			!strings.Contains(said, "flagstone salvage") || strings.Contains(said, "OTS") || strings.Contains(said, out) {
 			t.Errorf("%v: status %d: %s", line, status, said)
 		}
@@ -233,18 +221,7 @@ func TestAReadOfADamagedStoreNamesTheFile(t *testing.T) {
 func TestSalvageTellsOfADamagedBlockInOneLine(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "store")
 	makeRows(t, dir)
-	tables, err := filepath.Glob(filepath.Join(dir, "sst", "*", "*.sst"))
-	if err != nil || len(tables) != 1 {
-		t.Fatal(tables, err)
-	}
-	content, err := os.ReadFile(tables[0])
-	if err == nil {
-		content[100] ^= 1
-		err = os.WriteFile(tables[0], content, 0o600)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	damageTable(t, dir)
 	status, out, errOut := command(t, "salvage", dir, filepath.Join(t.TempDir(), "target"))
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	if status != lossStatus || len(lines) != 2 || !strings.Contains(out, " rows, older or deleted") || !strings.Contains(errOut, "lost: 1 part;") {
@@ -267,6 +244,25 @@ func TestABoundThatWasCutShortIsReadable(t *testing.T) {
 	}
 }
 
+// damageTable changes a byte of the values in a store's only table file, and returns its name.
+func damageTable(t *testing.T, dir string) string {
+	t.Helper()
+	tables, err := filepath.Glob(filepath.Join(dir, "sst", "*", "*.sst"))
+	if err != nil || len(tables) != 1 {
+		t.Fatal(tables, err)
+	}
+	content, err := os.ReadFile(tables[0])
+	if err == nil {
+		content[100] ^= 1
+		err = os.WriteFile(tables[0], content, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tables[0]
+}
+
+// makeRows makes a store with a table file of several blocks.
 func makeRows(t *testing.T, dir string) {
 	t.Helper()
 	store, err := flagstone.Open(dir, flagstone.Options{Sync: flagstone.SyncNone})

@@ -126,9 +126,7 @@ func (w *rewriter) block(l sstable.Loss) {
 	}
 	if n := len(w.report.Losses); w.following && loss.Rows > 0 {
 		if last := &w.report.Losses[n-1]; last.Rows > 0 && last.Offset == loss.Offset && last.Err.Error() == loss.Err.Error() {
-			if !bytes.Equal(last.To, loss.To) { // else another part of a long row
-				last.Rows++
-			}
+			last.Rows++
 			last.To = loss.To
 			return
 		}

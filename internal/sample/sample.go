@@ -16,7 +16,7 @@ type Row struct {
 	Key     []byte // encoded
 	Bytes   int64  // that it represents
 	Version int64  // the newest of its cells; 0 if it has none
-	Own     int64  // bytes of the row itself, its values as they were put
+	Own     int64  // bytes of the key and the cells that were read, values as they were put
 }
 
 // Of makes the Row that represents itself. The cells may be references.
