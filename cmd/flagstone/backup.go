@@ -1,12 +1,11 @@
 package main
 
-// These commands make backups of a store, check them and restore them. Package backup does the work; what its objects
+// These commands make backups of a store, list, verify and prune them. Package backup does the work; what its objects
 // are made of is in docs/format-backup.md.
 
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -19,10 +18,8 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"github.com/flagstone-db/flagstone"
 	"github.com/flagstone-db/flagstone/backup"
 	"github.com/flagstone-db/flagstone/cmd/flagstone/bucket"
-	"github.com/flagstone-db/flagstone/instances"
 	"github.com/flagstone-db/flagstone/instances/admin"
 	"github.com/flagstone-db/flagstone/internal/clock"
 	"github.com/flagstone-db/flagstone/internal/vfs"
@@ -446,200 +443,4 @@ func (p *backupPruneCommand) Run(ctx context.Context, c *output) error {
 		p.sweep(ctx, c, repo)
 	}
 	return err
-}
-
-type restoreCommand struct {
-	ofBackup
-	at
-	quietly
-	To       string `xor:"target" required:"" placeholder:"DIR" type:"path" help:"Directory to make; it must be empty or not exist."`
-	At       string `placeholder:"TIME" help:"The moment to restore, which is included, as 2026-11-27T10:00:00Z or 2026-11-27T10:00:00.123456Z: from the backup before it, and the log that 'backup log' has put. It goes with --to."`
-	As       string `xor:"target" required:"" placeholder:"TABLE" help:"Restore one table, --table, into the store --dir under this name, also while a server runs."`
-	Table    string `placeholder:"TABLE" help:"The table of the backup; with --as, which is its name if this is not given."`
-	Instance string `default:"demo" env:"FLAGSTONE_INSTANCE" help:"Instance of --table, ${default} if not given."`
-	Into     string `placeholder:"INSTANCE" help:"Instance that gets the table --as; --instance if not given."`
-}
-
-// Help is the long help of the command.
-func (restoreCommand) Help() string {
-	return `Restores the newest backup, or the one that is named, as it must be if the repository has those of several stores and --store names none, with its instances and access keys, and verifies every byte. 'flagstone serve --dir DIR' then serves it. Until all is there the directory is named DIR.partial, and if the command is killed, that can be deleted.
-
-  flagstone restore /mnt/backups --to ./restored
-  flagstone serve --dir ./restored
-
-With --as one table comes back into the store --dir, beside the tables that are there. Its rows keep their versions; it has the options of the backup, and no stream. All rows appear at once, at the end. If the command is killed, there is no table, and what it had read is left in the folder 'arrivals' of the store; the next start of the server deletes it.
-
-  flagstone restore /mnt/backups --table orders --as orders_of_monday`
-}
-
-// Run restores a backup, or a table of one.
-func (r *restoreCommand) Run(ctx context.Context, c *output) error {
-	if r.As != "" {
-		if r.At != "" {
-			return misuse("--at goes with --to, and not with --as")
-		}
-		return r.with(ctx, toChange, func(home admin.Admin) error { return r.table(ctx, c, home) })
-	}
-	if r.Table != "" || r.Into != "" {
-		return misuse("--table and --into go with --as, and not with --to")
-	}
-	var what string
-	var err error
-	if r.At != "" {
-		what, err = r.restoreAt(ctx, r.At, r.To, r.progress(c, "restored"))
-		what = r.At + ", from backup " + what + ","
-	} else {
-		what, err = r.restore(ctx, r.To, r.progress(c, "restored"))
-	}
-	switch partial := r.To + ".partial"; {
-	case err == nil:
-		_, err = fmt.Fprintf(c.out, "restored %s to %s\n", what, r.To)
-	case ended(err) && exists(partial):
-		err = leaving(err, "%s is left, and can be deleted", partial)
-	case ended(err):
-		err = leaving(err, "nothing of the restore is left")
-	}
-	return err
-}
-
-// table restores a table into a home.
-func (r *restoreCommand) table(ctx context.Context, c *output, home admin.Admin) (err error) {
-	table, into := cmp.Or(r.Table, r.As), cmp.Or(r.Into, r.Instance)
-	switch _, err := home.Table(ctx, into, r.As); { // before the work
-	case err == nil:
-		return fmt.Errorf("instance %s has a table %s; give another name with --as", into, r.As)
-	case !errors.Is(err, instances.ErrNotFound):
-		return err
-	}
-	archive, err := r.archive(ctx)
-	if err != nil {
-		return err
-	}
-	name, err := archive.Find(ctx, r.Backup)
-	if err != nil {
-		return err
-	}
-	within := rand.Text()
-	dir := filepath.Join(r.Dir, instances.ArrivalsDir, within)
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	if err := archive.RestoreTable(ctx, name, vfs.OS(), dir, r.Instance+"/"+table, r.progress(c, "read")); ended(err) {
-		return leaving(err, "the store has no new table")
-	} else if err != nil {
-		return err
-	}
-	if err := home.TakeTable(ctx, within, into, r.As); ended(err) {
-		return leaving(err, "it is not known whether the store has the new table")
-	} else if err != nil {
-		return err
-	}
-	fmt.Fprintf(c.out, "restored table %s of %s as %s of instance %s\n", table, name, r.As, into)
-	return nil
-}
-
-// restore restores a backup to a directory, and returns its name.
-func (b *ofBackup) restore(ctx context.Context, to string, progress func(backup.Progress)) (name string, err error) {
-	archive, err := b.archive(ctx)
-	if err != nil {
-		return "", err
-	}
-	if name, err = archive.Find(ctx, b.Backup); err != nil {
-		return "", err
-	}
-	return name, archive.Restore(ctx, name, vfs.OS(), to, progress)
-}
-
-type backupRehearseCommand struct {
-	ofBackup
-	quietly
-	Scratch string `placeholder:"DIR" type:"path" help:"Where to restore to for the while; the directory for temporary files if not given."`
-	At      string `placeholder:"TIME" help:"Rehearse 'restore --at' of this moment, as 2026-11-27T10:00:00Z. There is nothing to compare the rows with."`
-}
-
-// Help is the long help of the command.
-func (backupRehearseCommand) Help() string {
-	return `Restores the newest backup, or the one that is named, runs what 'flagstone check' does, opens it, and prints how many rows each table has. If the backup was made with --digest, it compares rows, versions and values of each table with what the store had. If it is killed, a folder flagstone-rehearsal-... is left in the scratch directory, with the rows and access keys of the backup: delete it.`
-}
-
-// Run rehearses a restore.
-func (b *backupRehearseCommand) Run(ctx context.Context, c *output) (err error) {
-	scratch, err := os.MkdirTemp(b.Scratch, "flagstone-rehearsal-")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
-	dir := filepath.Join(scratch, "store")
-	var name string
-	if b.At != "" {
-		name, err = b.restoreAt(ctx, b.At, dir, b.progress(c, "restored"))
-	} else {
-		name, err = b.restore(ctx, dir, b.progress(c, "restored"))
-	}
-	if err != nil {
-		return err
-	}
-	if err := (&checkCommand{Dir: dir, Quiet: true}).Run(ctx, c); err != nil {
-		return err
-	}
-	// Opening the home compares the instances with the stores.
-	home, err := instances.OpenContext(ctx, dir, instances.Options{Store: flagstone.Options{ReadOnly: true}})
-	if err != nil {
-		return err
-	}
-	if err := home.Close(); err != nil {
-		return err
-	}
-	if b.At != "" {
-		err = countRows(ctx, c, dir)
-	} else {
-		err = compareDigest(ctx, c, dir)
-	}
-	if err != nil {
-		return err
-	}
-	fmt.Fprintf(c.out, "%s: no problem found\n", strings.TrimSuffix(name+" up to "+b.At, " up to "))
-	return nil
-}
-
-// countRows prints the rows of each table of a home that was restored to a moment.
-func countRows(ctx context.Context, c *output, dir string) error {
-	got, err := takeDigest(ctx, dir, clock.System().NowMillis(), func(int) error { return nil })
-	if err == nil {
-		err = got.print(c)
-	}
-	if err == nil {
-		fmt.Fprintln(c.out, "compared with nothing: a digest is of a backup, and not of a moment; rows that have expired since are not counted")
-	}
-	return err
-}
-
-// compareDigest prints the rows of each table, and compares a restored home with the digest of its backup.
-func compareDigest(ctx context.Context, c *output, dir string) error {
-	want, err := readDigest(filepath.Join(dir, digestFile))
-	has := err == nil
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		want.Millis = clock.System().NowMillis()
-	case err != nil:
-		return err
-	}
-	got, err := takeDigest(ctx, dir, want.Millis, func(int) error { return nil })
-	if err != nil {
-		return err
-	}
-	if err := got.print(c); err != nil {
-		return err
-	}
-	if !has {
-		fmt.Fprintln(c.out, "compared with nothing: the backup was made without --digest")
-		return nil
-	}
-	differ := got.compare(&want)
-	for _, line := range differ {
-		fmt.Fprintln(c.out, line)
-	}
-	if len(differ) > 0 {
-		return fmt.Errorf("%d tables differ from what was backed up", len(differ))
-	}
-	fmt.Fprintf(c.out, "all %d tables are as they were backed up\n", len(got.Tables))
-	return nil
 }

@@ -1,6 +1,6 @@
 package main
 
-// These commands keep the logs of a home's stores, and restore it to a moment between two backups.
+// These commands keep the logs of a home's stores, and put them into a repository.
 
 import (
 	"context"
@@ -98,22 +98,6 @@ func (b *backupCreateCommand) keepLog() (limit int64, given bool, err error) {
 		}
 	}
 	return int64(s), true, nil
-}
-
-// restoreAt restores a moment to a directory, and returns the name of the backup that it began with.
-func (b *ofBackup) restoreAt(ctx context.Context, moment, to string, progress func(backup.Progress)) (string, error) {
-	at, err := time.Parse(time.RFC3339Nano, moment)
-	switch {
-	case err != nil:
-		return "", misuse("--at: %q is no time; write one as 2026-11-27T10:00:00Z or 2026-11-27T10:00:00.123456Z", moment)
-	case b.Backup != "":
-		return "", misuse("--at finds the backup before the moment; leave %q out", b.Backup)
-	}
-	archive, err := b.archive(ctx)
-	if err != nil {
-		return "", err
-	}
-	return archive.RestoreAt(ctx, at.UnixMicro(), vfs.OS(), to, progress)
 }
 
 // listedBackup is a backup in a list, with the moments to which it can be brought.

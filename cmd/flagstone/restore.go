@@ -1,0 +1,135 @@
+package main
+
+// This command restores a backup: all of it, a moment behind it, or one table into a store.
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/flagstone-db/flagstone/backup"
+	"github.com/flagstone-db/flagstone/instances"
+	"github.com/flagstone-db/flagstone/instances/admin"
+	"github.com/flagstone-db/flagstone/internal/vfs"
+)
+
+type restoreCommand struct {
+	ofBackup
+	at
+	quietly
+	To       string `xor:"target" required:"" placeholder:"DIR" type:"path" help:"Directory to make; it must be empty or not exist."`
+	At       string `placeholder:"TIME" help:"The moment to restore, which is included, as 2026-11-27T10:00:00Z or 2026-11-27T10:00:00.123456Z: from the backup before it, and the log that 'backup log' has put. It goes with --to."`
+	As       string `xor:"target" required:"" placeholder:"TABLE" help:"Restore one table, --table, into the store --dir under this name, also while a server runs."`
+	Table    string `placeholder:"TABLE" help:"The table of the backup; with --as, which is its name if this is not given."`
+	Instance string `default:"demo" env:"FLAGSTONE_INSTANCE" help:"Instance of --table, ${default} if not given."`
+	Into     string `placeholder:"INSTANCE" help:"Instance that gets the table --as; --instance if not given."`
+}
+
+// Help is the long help of the command.
+func (restoreCommand) Help() string {
+	return `Restores the newest backup, or the one that is named, as it must be if the repository has those of several stores and --store names none, with its instances and access keys, and verifies every byte. 'flagstone serve --dir DIR' then serves it. Until all is there the directory is named DIR.partial, and if the command is killed, that can be deleted.
+
+  flagstone restore /mnt/backups --to ./restored
+  flagstone serve --dir ./restored
+
+With --as one table comes back into the store --dir, beside the tables that are there. Its rows keep their versions; it has the options of the backup, and no stream. All rows appear at once, at the end. If the command is killed, there is no table, and what it had read is left in the folder 'arrivals' of the store; the next start of the server deletes it.
+
+  flagstone restore /mnt/backups --table orders --as orders_of_monday`
+}
+
+// Run restores a backup, or a table of one.
+func (r *restoreCommand) Run(ctx context.Context, c *output) error {
+	if r.As != "" {
+		if r.At != "" {
+			return misuse("--at goes with --to, and not with --as")
+		}
+		return r.with(ctx, toChange, func(home admin.Admin) error { return r.table(ctx, c, home) })
+	}
+	if r.Table != "" || r.Into != "" {
+		return misuse("--table and --into go with --as, and not with --to")
+	}
+	var what string
+	var err error
+	if r.At != "" {
+		what, err = r.restoreAt(ctx, r.At, r.To, r.progress(c, "restored"))
+		what = r.At + ", from backup " + what + ","
+	} else {
+		what, err = r.restore(ctx, r.To, r.progress(c, "restored"))
+	}
+	switch partial := r.To + ".partial"; {
+	case err == nil:
+		_, err = fmt.Fprintf(c.out, "restored %s to %s\n", what, r.To)
+	case ended(err) && exists(partial):
+		err = leaving(err, "%s is left, and can be deleted", partial)
+	case ended(err):
+		err = leaving(err, "nothing of the restore is left")
+	}
+	return err
+}
+
+// table restores a table into a home.
+func (r *restoreCommand) table(ctx context.Context, c *output, home admin.Admin) (err error) {
+	table, into := cmp.Or(r.Table, r.As), cmp.Or(r.Into, r.Instance)
+	switch _, err := home.Table(ctx, into, r.As); { // before the work
+	case err == nil:
+		return fmt.Errorf("instance %s has a table %s; give another name with --as", into, r.As)
+	case !errors.Is(err, instances.ErrNotFound):
+		return err
+	}
+	archive, err := r.archive(ctx)
+	if err != nil {
+		return err
+	}
+	name, err := archive.Find(ctx, r.Backup)
+	if err != nil {
+		return err
+	}
+	within := rand.Text()
+	dir := filepath.Join(r.Dir, instances.ArrivalsDir, within)
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if err := archive.RestoreTable(ctx, name, vfs.OS(), dir, r.Instance+"/"+table, r.progress(c, "read")); ended(err) {
+		return leaving(err, "the store has no new table")
+	} else if err != nil {
+		return err
+	}
+	if err := home.TakeTable(ctx, within, into, r.As); ended(err) {
+		return leaving(err, "it is not known whether the store has the new table")
+	} else if err != nil {
+		return err
+	}
+	fmt.Fprintf(c.out, "restored table %s of %s as %s of instance %s\n", table, name, r.As, into)
+	return nil
+}
+
+// restore restores a backup to a directory, and returns its name.
+func (b *ofBackup) restore(ctx context.Context, to string, progress func(backup.Progress)) (name string, err error) {
+	archive, err := b.archive(ctx)
+	if err != nil {
+		return "", err
+	}
+	if name, err = archive.Find(ctx, b.Backup); err != nil {
+		return "", err
+	}
+	return name, archive.Restore(ctx, name, vfs.OS(), to, progress)
+}
+
+// restoreAt restores a moment to a directory, and returns the name of the backup that it began with.
+func (b *ofBackup) restoreAt(ctx context.Context, moment, to string, progress func(backup.Progress)) (string, error) {
+	at, err := time.Parse(time.RFC3339Nano, moment)
+	switch {
+	case err != nil:
+		return "", misuse("--at: %q is no time; write one as 2026-11-27T10:00:00Z or 2026-11-27T10:00:00.123456Z", moment)
+	case b.Backup != "":
+		return "", misuse("--at finds the backup before the moment; leave %q out", b.Backup)
+	}
+	archive, err := b.archive(ctx)
+	if err != nil {
+		return "", err
+	}
+	return archive.RestoreAt(ctx, at.UnixMicro(), vfs.OS(), to, progress)
+}
