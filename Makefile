@@ -19,7 +19,7 @@ fuzz:
 	go test ./... -list '^Fuzz' | awk '/^Fuzz/ {t[n++]=$$1} /^ok/ {for (i=0; i<n; i++) print $$2, t[i]; n=0}' | while read -r pkg target; do go test "$$pkg" -run '^$$' -fuzz "^$$target\$$" -fuzztime 2s -fuzzminimizetime 10x; done
 
 bench:
-	go test -bench . -benchmem ./bench/...
+	go test -run '^$$' -bench . -skip 'Backup|KeptLog' -benchmem -timeout 1h ./bench
 
 ci:
 	.ci/run

@@ -2,7 +2,10 @@
 // updated, scanned and recovered, on the real file system. The benchmarks of
 // one room are in that room's package.
 //
-//	go test -bench . -benchmem ./bench/...
+//	go test -run '^$' -bench . -skip 'Backup|KeptLog' -benchmem -timeout 1h ./bench
+//	go test -run '^$' -bench Backup -benchtime 1x -timeout 1h ./bench
+//
+// The first takes ten to twenty minutes. BenchmarkBackup and BenchmarkKeptLog compare phases of seconds, for minutes.
 //
 // Rows have ten columns of 100 bytes each, half of them compressible. What was
 // measured is in BENCHMARKS.md.
