@@ -33,15 +33,15 @@ func crashFull() int {
 }
 
 func TestP01_P02_P13_CrashAtEveryCallWithSync(t *testing.T) {
-	crashEverywhere(t, scriptOptions(SyncAlways), vfs.SimOptions{}, 1)
+	crashEverywhere(t, scriptOptions(SyncAlways), vfs.SimOptions{}, 3)
 }
 
 func TestP03_CrashAtEveryCallWithoutSyncLeavesAPrefix(t *testing.T) {
-	crashEverywhere(t, scriptOptions(SyncNone), vfs.SimOptions{}, 1)
+	crashEverywhere(t, scriptOptions(SyncNone), vfs.SimOptions{}, 3)
 }
 
 func TestP01_CrashAtEveryCallWhereFilesSyncTheirNames(t *testing.T) {
-	crashEverywhere(t, withValues(scriptOptions(SyncAlways)), vfs.SimOptions{EntriesWithFiles: true, BlockSize: 512}, 4)
+	crashEverywhere(t, withValues(scriptOptions(SyncAlways)), vfs.SimOptions{EntriesWithFiles: true, BlockSize: 512}, 8)
 }
 
 // crasher takes pictures and judges them.
@@ -72,7 +72,7 @@ func crashEverywhere(t *testing.T, opts Options, sim vfs.SimOptions, stride int)
 	case crashFull() > 0:
 		c.often = 40
 	case testing.Short():
-		c.stride *= 8
+		c.stride *= 3
 	}
 	for seed := range uint64(max(crashFull(), 1)) {
 		c.rng = rand.New(rand.NewPCG(seed, 2))
@@ -353,9 +353,9 @@ func (c *crasher) checkBackup(s *script, disk *vfs.Sim, label string) {
 // only in the page cache. What recovery then shows to readers must still be there after the
 // machine loses power as well.
 func TestP14_WhatRecoveryShowsOutlivesThePowerLossAfterIt(t *testing.T) {
-	stride, least := 13, 15
+	stride, least := 29, 10
 	if testing.Short() {
-		stride, least = 4*stride, least/2
+		stride, least = 2*stride, least/2
 	}
 	for _, sync := range []SyncMode{SyncAlways, SyncNone} {
 		shown := map[string]bool{}

@@ -224,7 +224,7 @@ func (d *divided) check(model map[[2]int]string, at *Snapshot) {
 // writes, flushes, compactions and crashes with a model; snapshots, checkpoints and scans are open
 // meanwhile.
 func TestPartitionsSplitAndMergeUnseen(t *testing.T) {
-	runs := 20
+	runs := 10
 	if testing.Short() {
 		runs = 4
 	}
@@ -303,7 +303,7 @@ func splitAndMerge(d *divided) {
 func TestPowerLossAtEveryCallOfASplitAndAMerge(t *testing.T) {
 	calls := powerLossInASplit(t, math.MaxInt)
 	t.Logf("%d calls", calls)
-	step := 1
+	step := 3
 	if testing.Short() {
 		step = 23
 	}

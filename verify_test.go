@@ -138,7 +138,7 @@ func (f *flipped) files() (names []string) {
 // it; for one byte in eleven in short tests.
 func (f *flipped) eachByte(fn func(what string, flip func())) {
 	f.t.Helper()
-	step := 1
+	step := 3
 	if testing.Short() {
 		step = 11
 	}

@@ -55,6 +55,7 @@ func holdsAll(t *testing.T, name, want string) {
 // TestAKilledExportEndsWithTheRowsOfTheTable kills exports of a folder and of an endpoint, of a whole table and of a part
 // of it, which go on by their state.
 func TestAKilledExportEndsWithTheRowsOfTheTable(t *testing.T) {
+	t.Parallel()
 	files, served, folder := t.TempDir(), manyRows(t, 800, newHome(t)), manyRows(t, 800, newHome(t))
 	_, url := servingProcess(t, "--dir", served, "--sync", "none")
 	for name, c := range map[string]struct {
@@ -75,7 +76,7 @@ func TestAKilledExportEndsWithTheRowsOfTheTable(t *testing.T) {
 		}
 		killAtRandom(t, c.kills, func(round int) (run func() []string, verify func()) {
 			file := filepath.Join(files, fmt.Sprint(name, round, c.extension))
-			args := slices.Concat([]string{"export", "x", file, "--state", file + ".state", "--save-every", "1ms", "--rate", "20000"}, c.args)
+			args := slices.Concat([]string{"export", "x", file, "--state", file + ".state", "--save-every", "20ms", "--rate", "2000"}, c.args)
 			return func() []string { return args }, func() {
 				t.Helper()
 				holdsAll(t, file, string(want))

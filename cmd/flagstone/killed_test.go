@@ -118,6 +118,7 @@ func importedLines(rows int) (lines, want string, bad int) {
 // TestAKilledImportEndsWithTheRowsOfTheFile kills imports into a folder, from several places of a file, and into an endpoint,
 // which go on by their state, and bulk loads, which begin anew.
 func TestAKilledImportEndsWithTheRowsOfTheFile(t *testing.T) {
+	t.Parallel()
 	const rows = 1500
 	files := t.TempDir()
 	lines, want, bad := importedLines(rows)
@@ -155,7 +156,7 @@ func TestAKilledImportEndsWithTheRowsOfTheFile(t *testing.T) {
 			args = append(args, c.options...)
 			run = func() []string { return args }
 			if what != "bulk" {
-				args = append(args, "--rejects", rejects, "--state", filepath.Join(files, table), "--save-every", "1ms", "--rate", "50000")
+				args = append(args, "--rejects", rejects, "--state", filepath.Join(files, table), "--save-every", "20ms", "--rate", "5000")
 			} else {
 				run = func() []string {
 					if strings.TrimSpace(done(t, "count", table, "--dir", folder)) != "0" { // it was killed after its commit
@@ -221,6 +222,7 @@ func rowsOfAges(rows int, now int64) string {
 // TestAKilledCopyEndsWithTheRowsOfTheTable kills copies between two tables of an endpoint, and from a folder to another,
 // which go on by their state.
 func TestAKilledCopyEndsWithTheRowsOfTheTable(t *testing.T) {
+	t.Parallel()
 	dir, files, folder := filepath.Join(t.TempDir(), "store"), t.TempDir(), newHome(t)
 	_, url := servingProcess(t, "--dir", dir, "--sync", "none")
 	lines := filepath.Join(files, "lines.jsonl")
@@ -236,7 +238,7 @@ func TestAKilledCopyEndsWithTheRowsOfTheTable(t *testing.T) {
 		want := done(t, append([]string{"export", "x"}, c.from...)...)
 		killAtRandom(t, 10, func(round int) (run func() []string, verify func()) {
 			table := name + strconv.Itoa(round)
-			args := slices.Concat([]string{"copy", "x", "--to-table", table, "--state", filepath.Join(files, table), "--save-every", "1ms", "--rate", "50000"}, c.from, c.to)
+			args := slices.Concat([]string{"copy", "x", "--to-table", table, "--state", filepath.Join(files, table), "--save-every", "20ms", "--rate", "5000"}, c.from, c.to)
 			return func() []string { return args }, func() {
 				t.Helper()
 				if got := done(t, append([]string{"export", table}, c.target...)...); got != want {
@@ -250,6 +252,7 @@ func TestAKilledCopyEndsWithTheRowsOfTheTable(t *testing.T) {
 // TestAKilledArchiveLosesNoCell kills archives of a folder and of an endpoint, each of which is run again with another name.
 // What the files that have their names hold, together, is every old cell, and the table has the others.
 func TestAKilledArchiveLosesNoCell(t *testing.T) {
+	t.Parallel()
 	files, rows := t.TempDir(), rowsOfAges(90, time.Now().UnixMilli())
 	lines := filepath.Join(files, "lines.jsonl")
 	if err := os.WriteFile(lines, []byte(rows), 0o600); err != nil {

@@ -65,6 +65,7 @@ func setting(t *testing.T, name string, unset uint64) uint64 {
 }
 
 func TestKilledServersLoseNothingAcknowledged(t *testing.T) {
+	t.Parallel()
 	rounds := int(setting(t, "FLAGSTONE_KILL_ROUNDS", 20))
 	seed := setting(t, "FLAGSTONE_KILL_SEED", uint64(time.Now().UnixNano()))
 	t.Logf("FLAGSTONE_KILL_SEED=%d FLAGSTONE_KILL_ROUNDS=%d", seed, rounds)

@@ -28,6 +28,7 @@ type splitTable struct {
 // TestSplitsAndMergesUnderClients splits and merges partitions, FLAGSTONE_REPLACEMENTS times, while four clients
 // write and four read rows and ranges.
 func TestSplitsAndMergesUnderClients(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	server, err := command.Start(dir, "--log-level", "warn", "--memtable-size", "64KiB", "--memory-budget", "1MiB", "--partition-split-size", "1TiB")
 	if err != nil {

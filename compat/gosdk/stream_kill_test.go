@@ -118,6 +118,7 @@ type replayer struct {
 }
 
 func TestAConsumerReproducesTheTableAfterKills(t *testing.T) {
+	t.Parallel()
 	rounds := int(setting(t, "FLAGSTONE_KILL_ROUNDS", 20))
 	seed := setting(t, "FLAGSTONE_KILL_SEED", uint64(time.Now().UnixNano()))
 	t.Logf("FLAGSTONE_KILL_SEED=%d FLAGSTONE_KILL_ROUNDS=%d", seed, rounds)

@@ -232,6 +232,7 @@ func (p *firstPuts) RoundTrip(r *http.Request) (*http.Response, error) {
 // reads meanwhile, and then all that was written since a day ago: it prints
 // records and ends at an iterator that does not change.
 func TestTheStreamSample(t *testing.T) {
+	t.Parallel()
 	self := exec.Command(os.Args[0], "-test.run=^$")
 	self.Env = append(os.Environ(), sampleURL+"="+shared.URL)
 	printed, err := self.CombinedOutput()

@@ -201,6 +201,7 @@ func TestTheTransactionSampleDoesWhatItSays(t *testing.T) {
 //
 //	FLAGSTONE_KILL_ROUNDS, FLAGSTONE_KILL_SEED: see kill_test.go
 func TestKilledServersLeaveTransactionsWholeOrNot(t *testing.T) {
+	t.Parallel()
 	const name, writers, rows = "Transactions", 4, 5
 	rounds := int(setting(t, "FLAGSTONE_KILL_ROUNDS", 6))
 	seed := setting(t, "FLAGSTONE_KILL_SEED", uint64(time.Now().UnixNano()))

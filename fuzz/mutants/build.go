@@ -28,22 +28,26 @@ type builder struct {
 
 // checkSound runs the tests of all mutants on the source as it is: they have to pass.
 func (b *builder) checkSound(ctx context.Context, mutants []*mutant) error {
-	var done []test
+	programs := map[program][]string{}
 	for _, m := range mutants {
-		if slices.Contains(done, m.test) {
-			continue
-		}
-		done = append(done, m.test)
-		program, err := b.build(ctx, m.test, nil)
+		programs[m.test.program] = append(programs[m.test.program], m.test.run)
+	}
+	for p, runs := range programs {
+		slices.Sort(runs)
+		all := test{p, strings.Join(slices.Compact(runs), "|")}
+		file, err := b.build(ctx, p, nil)
 		if err != nil {
 			return err
 		}
-		found, out, err := b.fails(ctx, m.test, program)
+		found, out, err := b.fails(ctx, all, file)
 		if err != nil {
 			return err
 		}
 		if found {
-			return fmt.Errorf("%s %s fails where nothing is planted:\n%s", m.test.pkg, m.test.run, out)
+			return fmt.Errorf("%s %s fails where nothing is planted:\n%s", p.pkg, all.run, out)
+		}
+		if err := os.Remove(file); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -51,12 +55,12 @@ func (b *builder) checkSound(ctx context.Context, mutants []*mutant) error {
 
 // hunt builds a mutant and runs its test so often. how is the output of the last run.
 func (b *builder) hunt(ctx context.Context, m *mutant, count int) (killed int, how string, err error) {
-	program, err := b.build(ctx, m.test, m.sources)
+	file, err := b.build(ctx, m.test.program, m.sources)
 	if err != nil {
 		return 0, "", err
 	}
 	for range count {
-		found, out, err := b.fails(ctx, m.test, program)
+		found, out, err := b.fails(ctx, m.test, file)
 		if err != nil {
 			return 0, "", err
 		}
@@ -65,11 +69,11 @@ func (b *builder) hunt(ctx context.Context, m *mutant, count int) (killed int, h
 		}
 		how = out
 	}
-	return killed, how, os.Remove(program)
+	return killed, how, os.Remove(file)
 }
 
 // build builds the test program of a package with some sources replaced.
-func (b *builder) build(ctx context.Context, t test, sources map[string]string) (program string, err error) {
+func (b *builder) build(ctx context.Context, p program, sources map[string]string) (file string, err error) {
 	dir, err := os.MkdirTemp(b.dir, "")
 	if err != nil {
 		return "", err
@@ -90,27 +94,28 @@ func (b *builder) build(ctx context.Context, t test, sources map[string]string) 
 	if err := os.WriteFile(listName, list, 0o600); err != nil {
 		return "", err
 	}
-	program = filepath.Join(dir, "test.program")
-	// Without inlining, the packages above a changed one need not be compiled again.
-	args := []string{"test", "-c", "-o", program, "-overlay", listName, "-vet=off", "-gcflags=" + b.module + "/...=-l"}
-	if t.race {
+	file = filepath.Join(dir, "test.program")
+	// Without inlining, the packages above a changed one need not be compiled again. Most of the rest is linking, which
+	// the tables of a debugger prolong.
+	args := []string{"test", "-c", "-o", file, "-overlay", listName, "-vet=off", "-ldflags=-s -w", "-gcflags=" + b.module + "/...=-l"}
+	if p.race {
 		args = append(args, "-race")
 	}
 	b.quiet.RLock()
 	defer b.quiet.RUnlock()
-	cmd := exec.CommandContext(ctx, "go", append(args, t.pkg)...)
+	cmd := exec.CommandContext(ctx, "go", append(args, p.pkg)...)
 	cmd.Dir = b.root
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("it does not build: %w\n%s", err, out)
 	}
-	return program, nil
+	return file, nil
 }
 
 // fails runs a test and reports whether it failed. That no test ran is an error.
-func (b *builder) fails(ctx context.Context, t test, program string) (failed bool, out string, err error) {
+func (b *builder) fails(ctx context.Context, t test, file string) (failed bool, out string, err error) {
 	b.quiet.Lock()
 	defer b.quiet.Unlock()
-	cmd := exec.CommandContext(ctx, program, "-test.v", "-test.short", "-test.timeout", limit, "-test.run", t.run)
+	cmd := exec.CommandContext(ctx, file, "-test.v", "-test.short", "-test.timeout", limit, "-test.run", t.run)
 	cmd.Dir = filepath.Join(b.root, t.pkg)
 	text, err := cmd.CombinedOutput()
 	if ctx.Err() != nil {

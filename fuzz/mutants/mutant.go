@@ -19,8 +19,13 @@ type mutant struct {
 
 // test is the test that has to fail.
 type test struct {
+	program
+	run string // for -test.run
+}
+
+// program is the program that has the tests of a package.
+type program struct {
 	pkg  string
-	run  string // for -test.run
 	race bool
 }
 
@@ -76,7 +81,7 @@ func (t *test) parse(line string) error {
 	if len(words) < 3 || words[0] != "test" {
 		return fmt.Errorf("%q is no line of the form: test PACKAGE NAME [race]", line)
 	}
-	t.pkg, t.run, t.race = words[1], "^"+words[2]+"$", len(words) > 3 && words[3] == "race"
+	t.program, t.run = program{words[1], len(words) > 3 && words[3] == "race"}, "^"+words[2]+"$"
 	return nil
 }
 

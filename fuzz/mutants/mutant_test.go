@@ -48,7 +48,7 @@ func TestAMutantThatDoesNotApplyIsAnError(t *testing.T) {
 		if (err == nil) != (want != "") || err == nil && m.sources["a.go"] != want {
 			t.Errorf("%q: got %q, %v; want %q", text, m.sources["a.go"], err, want)
 		}
-		if err == nil && (m.test != test{"./p", "^TestX$", true} || !strings.Contains(m.what, "wrong")) {
+		if err == nil && (m.test != test{program{"./p", true}, "^TestX$"} || !strings.Contains(m.what, "wrong")) {
 			t.Errorf("%q: %+v", text, m)
 		}
 	}
