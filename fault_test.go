@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -429,7 +430,7 @@ func TestP11_AStartSaysWhatSpaceItNeeds(t *testing.T) {
 		opts.Seams = Seams{FS: r.fs, Clock: r.clock, Executor: executortest.NewManual()}
 		store, err := Open("/store", opts)
 		if err != nil {
-			if !errors.Is(err, ErrNoSpace) || !strings.Contains(err.Error(), "a segment of the log, twice the size of its manifest, and 128 KiB") {
+			if !errors.Is(err, ErrNoSpace) || !strings.Contains(err.Error(), "a segment of the log, after a crash for one as large as the newest, twice the size of its manifest, and 128 KiB") {
 				t.Fatalf("%d blocks left: %v", blocks, err)
 			}
 			if blocks >= (segment+128<<10)/4096 {
@@ -451,6 +452,30 @@ func TestP11_AStartSaysWhatSpaceItNeeds(t *testing.T) {
 	}
 	if refused < segment/4096/16 { // the manifest needs some before
 		t.Errorf("%d starts had no space for the log", refused)
+	}
+
+	const large = 2 << 20
+	for more, want := range map[int64]error{0: ErrNoSpace, large: nil} {
+		r := newRig(t, Options{WALSegmentSize: segment})
+		r.ok(putContext(ctx(), r.table("t", TableOptions{}), 1, noise(rand.New(rand.NewPCG(1, 1)), large)))
+		r.fs = r.fs.Crash(vfs.CrashLoseAll, 0)
+		used, err := r.fs.Usage("/store")
+		r.ok(err)
+		r.fs.SetCapacity(int64(used.Total-used.Available) + segment + more + 128<<10)
+		opts := r.opts
+		opts.Seams = Seams{FS: r.fs, Clock: r.clock, Executor: executortest.NewManual()}
+		store, err := Open("/store", opts)
+		if !errors.Is(err, want) {
+			t.Fatalf("a record of %d bytes, and %d bytes more than a segment: %v", large, more, err)
+		}
+		if err == nil {
+			r.ok(store.Close())
+		}
+		r.fs.SetCapacity(0)
+		r.open()
+		if n := count(t, r.table("t", TableOptions{}), ScanOptions{}); n != 1 {
+			t.Fatalf("%d rows", n)
+		}
 	}
 }
 

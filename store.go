@@ -127,7 +127,7 @@ func OpenContext(ctx context.Context, dir string, opts Options) (*Store, error) 
 		}
 		s.releaseAll()
 		if vfs.IsNoSpace(err) {
-			err = fmt.Errorf("to open a store takes space for a segment of the log, twice the size of its manifest, and 128 KiB; to open it with ReadOnly takes no space: %w", err)
+			err = fmt.Errorf("to open a store takes space for a segment of the log, after a crash for one as large as the newest, twice the size of its manifest, and 128 KiB; to open it with ReadOnly takes no space: %w", err)
 		}
 		return nil, s.describe(err)
 	}

@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -190,4 +192,146 @@ func TestP11_ThatThereIsNoSpaceIsLoggedOnce(t *testing.T) {
 		}
 	}
 	mustClose(t, w)
+}
+
+// fullRun is a log on a disk that is full now and then, and its history.
+type fullRun struct {
+	oracle
+	t       *testing.T
+	rng     *rand.Rand
+	opts    Options // with no file system
+	sim     *vfs.Sim
+	w       *Writer
+	made    int      // records that were tried
+	crashed *vfs.Sim // the disk at the crash that was planned; nil before it
+	then    oracle   // and what it must hold
+
+	refused, starts, carried int // records larger than a segment, starts without space, and records carried over to a small disk
+}
+
+// full leaves so many blocks, at random, or any number.
+func (r *fullRun) full(blocks int) {
+	used, err := r.sim.Usage(".")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.sim.SetCapacity(int64(used.Total-used.Available) + int64(r.rng.IntN(blocks))*blockSize)
+}
+
+// noSpace ends the test if an error is not for want of space.
+func (r *fullRun) noSpace(what string, err error) {
+	r.t.Helper()
+	if err != nil && !vfs.IsNoSpace(err) {
+		r.t.Fatalf("%s: %v", what, err)
+	}
+}
+
+// work appends records, half of them larger than a segment, while the disk becomes full and has room again. At a call at
+// random it keeps what the disk has after a crash.
+func (r *fullRun) work() {
+	for range 1 + r.rng.IntN(12) {
+		if r.full(40); r.rng.IntN(3) == 0 {
+			r.sim.SetCapacity(0)
+		}
+		size := r.rng.IntN(900)
+		if r.rng.IntN(2) == 0 {
+			size = r.rng.IntN(30 * blockSize)
+		}
+		r.made++
+		before := len(r.records)
+		lsn, err := r.append(r.w, r.made, size)
+		if err != nil { // nothing of it may be there
+			if r.noSpace("append", err); size > int(r.opts.SegmentSize) {
+				r.refused++
+			}
+			r.records = r.records[:before]
+			continue
+		}
+		if r.rng.IntN(2) == 0 {
+			r.noSpace("sync", r.sync(r.w, lsn))
+		}
+	}
+}
+
+// open begins on a small disk, in which it may fail, also crash again, and then on one with room.
+func (r *fullRun) open(policies []vfs.CrashPolicy) {
+	for try := 0; ; try++ {
+		if r.full(60); try == 3 {
+			r.sim.SetCapacity(0)
+		}
+		planned, sim := r.rng.IntN(60), r.sim
+		opts := r.opts
+		opts.FS = hookFS{sim, func(op, _ string) error {
+			if planned--; changes[op] && planned <= 0 && r.crashed == nil {
+				r.crashed, r.then = sim.Image(policies[r.rng.IntN(len(policies))], r.rng.Uint64()), r.oracle
+				r.then.records = slices.Clone(r.records)
+			}
+			return nil
+		}}
+		r.crashed = nil
+		got, res, err := recovered(opts, 0)
+		if err == nil {
+			err = r.check(got)
+		}
+		if err != nil {
+			r.t.Fatalf("start %d: %v", try, err)
+		}
+		if r.w, err = NewWriter(opts, res); err == nil {
+			for _, e := range got[len(got)-min(len(got), res.Records):] {
+				if try < 3 && !res.Durable() && len(e.payload) > int(opts.SegmentSize) {
+					r.carried++
+				}
+			}
+			r.records, r.acked = r.records[:len(got)], len(got)
+			return
+		}
+		r.noSpace("start", err)
+		if open := r.sim.OpenFiles(); len(open) > 0 {
+			r.t.Fatalf("files left open: %v", open)
+		}
+		if r.starts++; r.rng.IntN(2) == 0 {
+			r.sim = r.sim.Crash(policies[r.rng.IntN(len(policies))], r.rng.Uint64())
+		}
+	}
+}
+
+// Segments that are grown for large records, a disk that is full at any moment, and crashes there: each acknowledged
+// record is there after a start, which may have no space, and no refused one is.
+func TestP11_P14_CrashesOnAFullDiskLoseNoAcknowledgedRecord(t *testing.T) {
+	var refused, starts, carried, crashes int
+	for _, synced := range []bool{true, false} {
+		for s := range scale(60, 20_000) {
+			r := &fullRun{t: t, rng: rand.New(rand.NewPCG(*seed+uint64(s), 0)), sim: newSim(), opts: testOptions(nil)}
+			r.opts.Sync = synced
+			policies := vfs.CrashPolicies()
+			for range 4 {
+				r.open(policies)
+				r.work()
+				switch end := r.rng.IntN(4); {
+				case r.crashed != nil && end > 0:
+					r.sim, r.oracle = r.crashed, r.then
+					crashes++
+				case end > 0:
+					r.sim = r.sim.Crash(policies[r.rng.IntN(len(policies))], r.rng.Uint64())
+				default:
+					r.sim = r.sim.Kill()
+				}
+			}
+			r.open(policies)
+			r.sim.SetCapacity(0)
+			mustAppend(t, r.w, &r.oracle, -1, 10, 9*blockSize, 10)
+			mustClose(t, r.w)
+			r.opts.FS = r.sim
+			w, _ := mustOpen(t, r.opts, 0, &r.oracle)
+			mustClose(t, w)
+			refused, starts, carried = refused+r.refused, starts+r.starts, carried+r.carried
+			if t.Failed() {
+				t.Fatalf("seed %d, sync %v", *seed+uint64(s), synced)
+			}
+		}
+	}
+	t.Logf("%d large records refused, %d starts without space, %d large records carried over, %d crashes at calls", refused, starts, carried, crashes)
+	if refused == 0 || starts == 0 || carried == 0 || crashes == 0 {
+		t.Error("one of them was not tried")
+	}
 }

@@ -124,7 +124,7 @@ func (p *copyCommand) Run(ctx context.Context, c *output) (err error) {
 	if err != nil {
 		return err
 	}
-	m := importCommand{ofFiles: to, ofWriting: p.ofWriting, Spread: 1, Delimiter: ",", Files: []string{from.text()}}
+	m := importCommand{ofFiles: to, ofWriting: p.ofWriting, Spread: 1, Delimiter: ",", Files: []string{""}}
 	if err := m.check(); err != nil {
 		return err
 	}
@@ -153,6 +153,7 @@ func (p *copyCommand) Run(ctx context.Context, c *output) (err error) {
 	if err != nil {
 		return err
 	}
+	m.Files[0] = from.named(table.CreatedMillis)
 	if err := p.prepare(ctx, c, &m, table); err != nil {
 		return err
 	}
@@ -163,11 +164,6 @@ func (p *copyCommand) Run(ctx context.Context, c *output) (err error) {
 		return leaving(err, "all rows are copied, and the options of table %s are not", to.Table)
 	}
 	return nil
-}
-
-// text names the table, for the state file.
-func (a *ofFiles) text() string {
-	return fmt.Sprintf("table %s of instance %s at %s", a.Table, a.Instance, a.where(a.Endpoint))
 }
 
 // prepare makes the target, or changes the options of one that is there, so that it takes every cell: without a Time To

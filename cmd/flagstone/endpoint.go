@@ -43,6 +43,12 @@ const (
 // endpointClient makes a client of an endpoint for so many workers, which repeats requests that may be repeated for as
 // long as patience. The access key is that of the first place that has one.
 func endpointClient(endpoint, instance string, keys []keyPlace, workers int, patience time.Duration) (*tablestore.TableStoreClient, error) {
+	return endpointClientSeeing(endpoint, instance, keys, workers, patience, nil)
+}
+
+// endpointClientSeeing is endpointClient. If made is not nil, it gets when a table was made that the client describes, in
+// microseconds: DescribeTable of the SDK leaves that out, because its descriptor of the message lacks the field.
+func endpointClientSeeing(endpoint, instance string, keys []keyPlace, workers int, patience time.Duration, made *int64) (*tablestore.TableStoreClient, error) {
 	creds, err := endpointKeyPair(endpoint, keys)
 	if err != nil {
 		return nil, err
@@ -52,29 +58,38 @@ func endpointClient(endpoint, instance string, keys []keyPlace, workers int, pat
 		MaxIdleConnsPerHost: workers, // or else workers would make connections all the time
 		IdleConnTimeout:     config.IdleConnTimeout,
 		DialContext:         (&net.Dialer{Timeout: config.HTTPTimeout.ConnectionTimeout}).DialContext,
-	}, creds.origin()}
+	}, creds.origin(), made}
 	config.MaxRetryTime, config.RetryTimes = patience, math.MaxUint32
 	return tablestore.NewClientWithConfig(endpoint, instance, creds.id, creds.secret, "", config), nil
 }
 
-// keyTransport adds to refusals of an access key where it comes from.
+// keyTransport adds to refusals of an access key where it comes from, and sees when a table was made.
 type keyTransport struct {
 	http.Transport
 	origin string
+	made   *int64
 }
 
 // RoundTrip sends a request.
 func (t *keyTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	response, err := t.Transport.RoundTrip(r)
-	if err != nil || response.StatusCode != http.StatusForbidden {
-		return response, err
+	if err != nil {
+		return nil, err
+	}
+	refused := response.StatusCode == http.StatusForbidden
+	described := response.StatusCode == http.StatusOK && t.made != nil && r.URL.Path == "/DescribeTable"
+	if !refused && !described {
+		return response, nil
 	}
 	body, err := io.ReadAll(response.Body)
 	if err = errors.Join(err, response.Body.Close()); err != nil {
 		return nil, err
 	}
+	if table := new(otspb.DescribeTableResponse); described && proto.Unmarshal(body, table) == nil {
+		*t.made = table.GetCreationTime()
+	}
 	refusal := new(otspb.Error)
-	if err := proto.Unmarshal(body, refusal); err == nil && refusal.GetCode() == ots.CodeAuthFailed {
+	if refused && proto.Unmarshal(body, refusal) == nil && refusal.GetCode() == ots.CodeAuthFailed {
 		refusal.Message = new(refusal.GetMessage() + t.origin)
 		if body, err = proto.Marshal(refusal); err != nil {
 			return nil, err
@@ -150,13 +165,13 @@ func endpointKeyPair(endpoint string, keys []keyPlace) (creds credentials, err e
 	return credentials{}, fmt.Errorf("no access key for %s; set %s and %s, or name the directory of its store with --dir: %w", endpoint, envKeyID, envKeySecret, missing)
 }
 
-// endpointKey describes the key of a table at an endpoint.
-func endpointKey(client *tablestore.TableStoreClient, table string) (key []rowfile.Column, err error) {
-	described, err := client.DescribeTable(&tablestore.DescribeTableRequest{TableName: table})
-	if err != nil {
-		return nil, fmt.Errorf("table %s: %w", table, err)
+// named names the table for a state file, with when it was made, in milliseconds: another one may get its name. 0 is unknown.
+func (a *ofFiles) named(made int64) string {
+	at := ""
+	if made != 0 {
+		at = time.UnixMilli(made).UTC().Format(", made at 2006-01-02T15:04:05.000Z,")
 	}
-	return keyFromSDK(described.TableMeta.SchemaEntry)
+	return fmt.Sprintf("table %s%s of instance %s in %s", a.Table, at, strings.ToLower(a.Instance), a.where(a.Endpoint))
 }
 
 // keyFromSDK is the key that the SDK describes.

@@ -88,8 +88,8 @@ func (e *exportCommand) plan() (*plan, error) {
 		return nil, misuse("JSON Lines have the type of each value; leave the types of --columns out")
 	case e.State != "" && (e.File == stdio || format == rowfile.Parquet):
 		return nil, misuse("--state is for files of CSV and JSON Lines; standard output and a Parquet file, whose index is at its end, cannot go on")
-	case e.State != "" && place(e.State) == place(e.File):
-		return nil, misuse("%s is the file of the rows; give another name to --state", e.State)
+	case isOfState(e.State, e.File):
+		return nil, misuse("%s is a file of --state, and cannot be that of the rows; give another name to one of them", e.File)
 	case e.State != "" && e.SaveEvery <= 0:
 		return nil, misuse("--save-every is %s; give a time above 0", e.SaveEvery)
 	case e.Versions < 0:

@@ -24,6 +24,7 @@ type nextPage func(ctx context.Context) ([]rowfile.Row, error)
 // rowSource is where the rows of an export come from.
 type rowSource interface {
 	key() []rowfile.Column
+	name() string // of the table, for a state file
 	// ranges divides the rows of a query into ranges that may be read beside each other, in the order of their keys.
 	ranges(ctx context.Context, q *instances.Query) ([]nextPage, marks, error)
 	close() error
@@ -58,16 +59,20 @@ func isPart(q *instances.Query) bool { return len(q.Prefix) > 0 || q.From != nil
 // source opens the table.
 func (e *ofFiles) source(ctx context.Context, c *output) (rowSource, error) {
 	if e.Endpoint != "" {
+		described, err := e.describeServed()
+		if err != nil {
+			return nil, err
+		}
+		key, err := keyOf(described)
+		if err != nil {
+			return nil, err
+		}
 		client, err := e.client(rangesAhead)
 		if err != nil {
 			return nil, err
 		}
-		key, err := endpointKey(client, e.Table)
-		if err != nil {
-			return nil, err
-		}
 		fmt.Fprintln(c.err, "flagstone: the rows of an endpoint are not of one moment; those that change meanwhile are as they were when their page was read")
-		return &endpointSource{client: client, columns: key, waiting: waiting{out: c.err}}, nil
+		return &endpointSource{client: client, columns: key, named: e.named(described.CreatedMillis), waiting: waiting{out: c.err}}, nil
 	}
 	home, release, err := e.folder(ctx, true)
 	if err != nil {
@@ -77,7 +82,7 @@ func (e *ofFiles) source(ctx context.Context, c *output) (rowSource, error) {
 	if err != nil {
 		return nil, errors.Join(err, release())
 	}
-	s := &folderSource{home: home, release: release, instance: e.Instance}
+	s := &folderSource{home: home, release: release, instance: e.Instance, named: e.named(t.CreatedMillis)}
 	s.columns, err = keyOf(t)
 	return s, err
 }
@@ -153,9 +158,11 @@ type folderSource struct {
 	release  func() error
 	instance string
 	columns  []rowfile.Column
+	named    string
 }
 
 func (s *folderSource) key() []rowfile.Column { return s.columns }
+func (s *folderSource) name() string          { return s.named }
 func (s *folderSource) close() error          { return s.release() }
 
 // folderMarks is how many marks a folder has: each costs the read of a block.
@@ -206,10 +213,12 @@ func (s *folderSource) ranges(ctx context.Context, q *instances.Query) ([]nextPa
 type endpointSource struct {
 	client  *tablestore.TableStoreClient
 	columns []rowfile.Column
+	named   string
 	waiting waiting
 }
 
 func (s *endpointSource) key() []rowfile.Column { return s.columns }
+func (s *endpointSource) name() string          { return s.named }
 func (s *endpointSource) close() error          { return nil }
 
 func (s *endpointSource) ranges(_ context.Context, q *instances.Query) (ranges []nextPage, at marks, err error) {

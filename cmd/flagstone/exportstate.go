@@ -84,9 +84,13 @@ func (e *exportCommand) goOn(ctx context.Context, c *output, source rowSource, p
 		st, err := os.Stat(e.File)
 		overwrite = overwrite || err == nil && st.Size() == 0 // a run that ended then had made it, for the name
 	} else if err := e.partly(ctx, c, source, p, layout, s, all); err != nil {
-		return leaving(err, "the same command goes on where %s says", e.State)
+		return err
 	}
-	return vfs.NameFile(e.part(s), e.File, overwrite)
+	err = vfs.NameFile(e.part(s), e.File, overwrite)
+	if errors.Is(err, fs.ErrExist) {
+		err = leaving(err, "all rows are in %s; the same command with --overwrite gives them that name", e.part(s))
+	}
+	return err
 }
 
 // part is the file of the rows until they are complete. Its name is at random, so that no other export writes it.
@@ -122,7 +126,7 @@ func (e *exportCommand) begun(source rowSource, p *plan) (*exportState, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &exportState{Part: filepath.Base(e.File) + "." + rand.Text()[:8] + ".part", Export: fmt.Sprintf("%s with the key %s to %s as %s with the columns %q and %s", e.text(), source.key(), place(e.File), p.format, e.Columns, query)}
+	s := &exportState{Part: filepath.Base(e.File) + "." + rand.Text()[:8] + ".part", Export: fmt.Sprintf("%s with the key %s to %s as %s with the columns %q and %s", source.name(), source.key(), place(e.File), p.format, e.Columns, query)}
 	if e.Endpoint != "" {
 		return s, nil
 	}
@@ -151,7 +155,7 @@ func (e *exportCommand) partly(ctx context.Context, c *output, source rowSource,
 	}
 	part := e.part(s)
 	if s.file, err = openPart(part, s.Bytes == 0); err != nil {
-		return err
+		return leaving(err, "remove %s to begin anew", e.State)
 	}
 	defer func() { err = errors.Join(err, s.file.Close()) }()
 	switch end, err := s.file.Seek(0, io.SeekEnd); {
@@ -170,7 +174,14 @@ func (e *exportCommand) partly(ctx context.Context, c *output, source rowSource,
 		fmt.Fprintf(c.err, "flagstone: goes on after %d rows\n", s.Rows)
 	}
 	s.path, s.from, s.at, e.saved = e.State, s.Key, time.Now(), s
-	return e.write(ctx, c, s.file, source, p, layout, all)
+	err = e.write(ctx, c, s.file, source, p, layout, all)
+	switch {
+	case errors.Is(err, rowfile.ErrNoColumn):
+		err = leaving(err, "remove %s and %s, and export anew, or with --columns and their types", e.State, part)
+	case err != nil:
+		err = leaving(err, "the same command goes on where %s says", e.State)
+	}
+	return err
 }
 
 // behind leaves out the row that the state has already, which comes first if it is still there.

@@ -149,7 +149,10 @@ func TestAnExportGoesOnOnlyWhereItMay(t *testing.T) {
 	cutExport(t, file, 40)
 	refused(t, "the state of another export", append(args, "--versions", "1")...)
 	refused(t, "the state of another export", append(args, "--where", "a exists")...)
-	refused(t, "is the file of the rows", "export", "x", file, "--state", file, "--dir", dir)
+	for _, of := range []string{"", ".tmp", ".lock"} {
+		refused(t, "is a file of --state", "export", "x", file+of, "--state", file, "--format", "json", "--dir", dir)
+		refused(t, "is a file of --state", "import", "x", file, "--state", file+".import", "--rejects", file+".import"+of, "--dir", dir)
+	}
 	done(t, "export", "x", file, "--state", file+".other", "--versions", "1", "--dir", dir)
 	refused(t, "exists", args...)
 	goesOn(append(args, "--overwrite")...)
@@ -180,7 +183,13 @@ func TestAnExportGoesOnOnlyWhereItMay(t *testing.T) {
 	if err := os.Truncate(partOf(t, file), 10); err != nil {
 		t.Fatal(err)
 	}
-	refused(t, "has 10 bytes, and had", args...)
+	if _, _, said := command(t, args...); !strings.Contains(said, "has 10 bytes, and had") || strings.Contains(said, "goes on") {
+		t.Error(said)
+	}
+	if err := os.Remove(partOf(t, file)); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, "no such file or directory; remove "+file+".state to begin anew", args...)
 	if err := os.WriteFile(partOf(t, file), part, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -227,6 +236,12 @@ func TestAnExportThatWasKilledWhileItGotItsNameGetsIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := errors.Join(os.Rename(file, partOf(t, file)), os.WriteFile(file, []byte("of another program"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, "all rows are in "+partOf(t, file)+"; the same command with --overwrite gives them that name", args...)
+	done(t, append(args, "--overwrite")...)
+	holdsAll(t, file, string(want))
 	for _, reserved := range []bool{false, true} {
 		err := os.Rename(file, partOf(t, file))
 		if reserved {
@@ -237,5 +252,53 @@ func TestAnExportThatWasKilledWhileItGotItsNameGetsIt(t *testing.T) {
 		}
 		done(t, args...)
 		holdsAll(t, file, string(want))
+	}
+}
+
+// TestAStateKnowsATableThatWasMadeAnew drops tables at an endpoint between two runs, and makes others of their names.
+func TestAStateKnowsATableThatWasMadeAnew(t *testing.T) {
+	dir, at := manyRows(t, 100, newHome(t)), t.TempDir()
+	url, _ := serving(t, "--dir", dir)
+	state := func(name string) []string {
+		return []string{"--state", filepath.Join(at, name+".state"), "--endpoint", url, "--dir", dir}
+	}
+	file, bad := filepath.Join(at, "x.jsonl"), filepath.Join(at, "bad.jsonl")
+	if err := os.WriteFile(bad, []byte("{\"k\":\"a\",\"n\":1}\nbad\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	export := append([]string{"export", "x", file}, state("x.jsonl")...)
+	load := append([]string{"import", "x", bad}, state("import")...)
+	from := append([]string{"copy", "x", "--to-endpoint", url, "--to-table", "y"}, state("from")...)
+	to := append([]string{"copy", "z", "--to-endpoint", url, "--to-table", "x"}, state("to")...)
+	done(t, append([]string{"copy", "x", "--to-endpoint", url, "--to-table", "z"}, state("z")...)...)
+	refused(t, "no JSON", load...)
+	done(t, export...)
+	cutExport(t, file, 40)
+	done(t, from...)
+	done(t, to...)
+	done(t, to...) // nothing is made anew
+	done(t, "table", "drop", "x", "--dir", dir, "--yes")
+	done(t, "table", "create", "x", "--dir", dir, "--key", "k:string", "--key", "n:integer", "--versions", "3", "--version-offset", "4000000000")
+	refused(t, "the state of another export: of table x, made at 20", export...)
+	refused(t, "the state of another import or copy: it writes to table x, made at 20", load...)
+	refused(t, "the state of another import or copy: it writes to table x, made at 20", to...)
+	refused(t, "the state of another import or copy: it reads table x, made at 20", from...)
+}
+
+// TestAnExportThatMeetsAnotherColumnDoesNotSayThatItGoesOn puts it into a row that is read in the second run.
+func TestAnExportThatMeetsAnotherColumnDoesNotSayThatItGoesOn(t *testing.T) {
+	dir := manyRows(t, 100, newHome(t))
+	url, _ := serving(t, "--dir", dir)
+	file := filepath.Join(t.TempDir(), "x.csv")
+	args := []string{"export", "x", file, "--state", file + ".state", "--endpoint", url, "--dir", dir}
+	done(t, args...)
+	s := stateOf(t, file)
+	s.Done, s.Key, s.Rows = false, "", 0
+	if err := errors.Join(statefile.Write(file+".state", exportStateKind, &s), os.Rename(file, partOf(t, file))); err != nil {
+		t.Fatal(err)
+	}
+	done(t, "put", "x", "a", "1", "-s", "a:boolean=true", "--dir", dir)
+	if status, _, said := command(t, args...); status == 0 || !strings.Contains(said, "and the file has no such column; remove "+file+".state and "+partOf(t, file)) || strings.Contains(said, "the same command") {
+		t.Errorf("status %d, %s", status, said)
 	}
 }

@@ -132,6 +132,8 @@ func (m *importCommand) check() error {
 		return misuse("--workers is %d; give 1 to 1,000", *m.Workers)
 	case m.MaxRejects < -1:
 		return misuse("--max-rejects is %d; give a number of lines, or -1 for any", m.MaxRejects)
+	case m.Rejects != "" && isOfState(m.State, m.Rejects):
+		return misuse("%s is a file of --state, and cannot be that of --rejects; give another name to one of them", m.Rejects)
 	case m.SaveEvery <= 0:
 		return misuse("--save-every is %s; give a time above 0", m.SaveEvery)
 	case m.Bulk && m.Endpoint != "":
@@ -279,6 +281,12 @@ func lockState(state string) (unlock func() error, err error) {
 	return lock.Close, nil
 }
 
+// isOfState reports whether a file is one that a state takes: itself, its next form, or its lock.
+func isOfState(state, file string) bool {
+	at := strings.TrimPrefix(place(file), place(state))
+	return state != "" && slices.Contains([]string{"", ".tmp", ".lock"}, at)
+}
+
 // run runs an import whose inputs and state are known.
 func (m *importCommand) run(ctx context.Context, c *output, im *bulkio.Import, target importTarget) (err error) {
 	s := im.State
@@ -326,7 +334,7 @@ func (m *importCommand) run(ctx context.Context, c *output, im *bulkio.Import, t
 // target opens the table.
 func (m *importCommand) target(ctx context.Context, c *output) (importTarget, func() error, error) {
 	if m.Endpoint != "" {
-		t, err := m.endpointTarget(ctx, c)
+		t, err := m.endpointTarget(c)
 		return t, func() error { return nil }, err
 	}
 	home, release, err := m.folder(ctx, false)

@@ -38,30 +38,17 @@ type endpointTarget struct {
 	end     context.CancelCauseFunc // ends requests that wait to be sent again
 }
 
-func (m *importCommand) endpointTarget(ctx context.Context, c *output) (*endpointTarget, error) {
-	t := &endpointTarget{waiting: waiting{out: c.err}, table: m.Table, workers: m.workers(endpointWorkers), merge: m.Merge, named: m.text()}
-	var err error
-	if t.client, err = m.client(t.workers); err == nil {
-		t.columns, err = endpointKey(t.client, m.Table)
+func (m *importCommand) endpointTarget(c *output) (*endpointTarget, error) {
+	t := &endpointTarget{waiting: waiting{out: c.err}, table: m.Table, workers: m.workers(endpointWorkers), merge: m.Merge}
+	described, err := m.describeServed()
+	if err != nil {
+		return nil, err
 	}
-	if err == nil && m.found {
-		t.named, err = m.servedName(ctx)
+	t.named = m.named(described.CreatedMillis)
+	if t.columns, err = keyOf(described); err == nil {
+		t.client, err = m.client(t.workers)
 	}
 	return t, err
-}
-
-// servedName names a table of the server that has the folder open.
-func (m *importCommand) servedName(ctx context.Context) (string, error) {
-	server, err := m.server(ctx)
-	if err != nil {
-		return "", err
-	}
-	defer server.Close()
-	t, err := server.Table(ctx, m.Instance, m.Table)
-	if err != nil {
-		return "", err
-	}
-	return m.named(t), nil
 }
 
 func (t *endpointTarget) key() []rowfile.Column { return t.columns }

@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"strings"
 
 	"github.com/flagstone-db/flagstone"
 	"github.com/flagstone-db/flagstone/cmd/flagstone/bulkio"
@@ -63,11 +62,6 @@ type folderTable struct {
 func (t *folderTable) key() []rowfile.Column { return t.columns }
 func (t *folderTable) name() string          { return t.named }
 
-// named names a table of the folder for the state file, whether this process has the folder open or a server.
-func (m *importCommand) named(t *instances.Table) string {
-	return fmt.Sprintf("table %s, made at %d, of instance %s in %s", t.Name, t.CreatedMillis, strings.ToLower(m.Instance), place(m.Dir))
-}
-
 // folderTarget makes the target of an import.
 func (m *importCommand) folderTarget(ctx context.Context, c *output, home *instances.Home) (importTarget, error) {
 	described, err := home.Table(ctx, m.Instance, m.Table)
@@ -79,7 +73,7 @@ func (m *importCommand) folderTarget(ctx context.Context, c *output, home *insta
 	if err != nil {
 		return nil, err
 	}
-	t := folderTable{table: table, workers: m.workers(0), merge: m.Merge, limits: folderLimits(), named: m.named(described)}
+	t := folderTable{table: table, workers: m.workers(0), merge: m.Merge, limits: folderLimits(), named: m.named(described.CreatedMillis)}
 	if t.columns, err = keyOf(described); err != nil {
 		return nil, err
 	}

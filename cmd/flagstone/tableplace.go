@@ -31,11 +31,15 @@ func (a *ofFiles) locate(ctx context.Context, c *output) error {
 
 // client makes a client of the endpoint.
 func (a *ofFiles) client(workers int) (*tablestore.TableStoreClient, error) {
+	return a.clientSeeing(workers, nil)
+}
+
+func (a *ofFiles) clientSeeing(workers int, made *int64) (*tablestore.TableStoreClient, error) {
 	keys := a.serverKeyFirst(a.keys)
 	if a.keys == nil {
 		keys = a.usualKeys()
 	}
-	return endpointClient(a.Endpoint, a.Instance, keys, workers, requestPatience)
+	return endpointClientSeeing(a.Endpoint, a.Instance, keys, workers, requestPatience, made)
 }
 
 // hold opens the folder, if the table is in one, for this process until release. All that is done with a meanwhile finds it
@@ -67,7 +71,13 @@ func (a *ofFiles) describe(ctx context.Context) (t *instances.Table, err error) 
 	if a.Endpoint == "" {
 		return a.held.Table(ctx, a.Instance, a.Table)
 	}
-	client, err := a.client(1)
+	return a.describeServed()
+}
+
+// describeServed reads them from the endpoint.
+func (a *ofFiles) describeServed() (*instances.Table, error) {
+	made := int64(0)
+	client, err := a.clientSeeing(1, &made)
 	if err != nil {
 		return nil, err
 	}
@@ -76,9 +86,9 @@ func (a *ofFiles) describe(ctx context.Context) (t *instances.Table, err error) 
 		return nil, fmt.Errorf("table %s: %w", a.Table, err)
 	}
 	key, err := keyFromSDK(described.TableMeta.SchemaEntry)
-	t = &instances.Table{
+	t := &instances.Table{
 		Name: a.Table, TimeToLive: int32(described.TableOption.TimeToAlive), MaxVersions: int32(described.TableOption.MaxVersion),
-		MaxVersionOffset: described.TableOption.DeviationCellVersionInSec,
+		MaxVersionOffset: described.TableOption.DeviationCellVersionInSec, CreatedMillis: made / 1000,
 	}
 	for i, k := range key {
 		option := described.TableMeta.SchemaEntry[i].Option

@@ -331,7 +331,7 @@ func (w *csvWriter) Write(r *Row) error {
 		c := &r.Cells[i]
 		at, ok := w.places[Column{c.Name, c.Value.Type()}]
 		if !ok {
-			return fmt.Errorf("row %v: column %s holds a value of type %s, and the file has no such column", r.Key, c.Name, c.Value.Type())
+			return fmt.Errorf("row %v: column %s holds a value of type %s, and %w", r.Key, c.Name, c.Value.Type(), ErrNoColumn)
 		}
 		w.record[at] = c.Value
 	}

@@ -182,7 +182,7 @@ func (w *parquetWriter) addFlat(r *Row) error {
 		c := &r.Cells[i]
 		at, ok := w.flat[c.Name]
 		if !ok || at.of != c.Value.Type() {
-			return fmt.Errorf("row %v: column %s holds a value of type %s, and the file has no such column", r.Key, c.Name, c.Value.Type())
+			return fmt.Errorf("row %v: column %s holds a value of type %s, and %w", r.Key, c.Name, c.Value.Type(), ErrNoColumn)
 		}
 		if len(w.columns[at.index]) > 0 {
 			return fmt.Errorf("row %v: column %s has several versions, and a flat file holds one", r.Key, c.Name)

@@ -3,6 +3,7 @@
 package rowfile
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -103,6 +104,9 @@ type BadRow struct {
 
 // Error says what is wrong with the row.
 func (b *BadRow) Error() string { return fmt.Sprintf("line %d: %v", b.Line, b.Err) }
+
+// ErrNoColumn is why a row with a value of another name or type than the columns of the file cannot be written.
+var ErrNoColumn = errors.New("the file has no such column")
 
 // Unwrap returns Err.
 func (b *BadRow) Unwrap() error { return b.Err }
