@@ -311,9 +311,8 @@ func fillHeader(o *runner.Options, all []rowstore.Engine) (err error) {
 		return err
 	}
 	o.Header = runner.Header{Started: time.Now().UTC().Format(time.RFC3339), Machine: machine.Describe(o.Work)}
-	// The sources may lie outside a repository; then there is no revision.
-	if text, err := exec.Command("git", "rev-parse", "--short", "HEAD").Output(); err == nil {
-		o.Header.Revision = strings.TrimSpace(string(text))
+	if o.Header.Revision = revision(); o.Header.Revision == "" {
+		fmt.Fprintln(o.Progress, "the revision is not known, and will be missing from the report: build or run it within the repository")
 	}
 	for _, e := range all {
 		o.Header.Engines = append(o.Header.Engines, runner.EngineInfo{
@@ -322,6 +321,19 @@ func fillHeader(o *runner.Options, all []rowstore.Engine) (err error) {
 		})
 	}
 	return nil
+}
+
+// revision is the commit that this program was built from or, as with go run, the one that is checked out here.
+func revision() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" {
+				return s.Value[:min(len(s.Value), 7)]
+			}
+		}
+	}
+	text, _ := exec.Command("git", "rev-parse", "--short", "HEAD").Output()
+	return strings.TrimSpace(string(text))
 }
 
 // version returns the version of a module of this build.

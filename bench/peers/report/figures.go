@@ -37,6 +37,7 @@ type series struct {
 // results are records in order.
 type results struct {
 	header   runner.Header
+	records  []runner.Record
 	engines  map[string]runner.EngineInfo
 	lines    []*line
 	byName   map[string]*line
@@ -47,7 +48,7 @@ type results struct {
 }
 
 func gather(header runner.Header, records []runner.Record) *results {
-	r := &results{header: header, engines: map[string]runner.EngineInfo{}, byName: map[string]*line{}}
+	r := &results{header: header, records: records, engines: map[string]runner.EngineInfo{}, byName: map[string]*line{}}
 	for _, e := range header.Engines {
 		r.engines[e.Name] = e
 	}
@@ -79,6 +80,11 @@ func gather(header runner.Header, records []runner.Record) *results {
 	slices.SortStableFunc(r.lines, func(a, b *line) int { return order[a.workload] - order[b.workload] })
 	slices.SortFunc(r.variants, func(a, b string) int { return r.rank(a) - r.rank(b) })
 	return r
+}
+
+// only is the results of one round.
+func (r *results) only(round int) *results {
+	return gather(r.header, slices.DeleteFunc(slices.Clone(r.records), func(rec runner.Record) bool { return rec.Round != round }))
 }
 
 // rank orders variants: Flagstone first, then as the header lists engines, their tunings,

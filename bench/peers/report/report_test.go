@@ -67,6 +67,24 @@ func TestRatioIsTheMedianOfRoundsAgainstTheBestPeer(t *testing.T) {
 	}
 }
 
+// TestAGoalOfAMeanThatNoRoundReaches: what scatters is not said to be reached without more.
+func TestAGoalOfAMeanThatNoRoundReaches(t *testing.T) {
+	pair := func(round int, figure string, rate float64) []runner.Record {
+		return []runner.Record{
+			record(round, figure, "flagstone", rowstore.Native, rate), record(round, figure, "pebble", rowstore.Plain, 100),
+		}
+	}
+	r := gather(header(), slices.Concat(pair(1, "kv1k-overwrite", 140), pair(1, "kv1k-fillseq", 90), pair(2, "kv1k-overwrite", 70),
+		pair(2, "kv1k-fillseq", 120), pair(3, "kv1k-fillseq", 130)))
+	if v := find(t, r, "key-value: no workload below 1.0x"); v.outcome() != "reached, in 0 of 2 rounds by itself" {
+		t.Errorf("1.05x and 1.20x, the medians of rounds with 0.7x and 0.9x, a third without all figures: %s", v.outcome())
+	}
+	r = gather(header(), slices.Concat(pair(1, "kv1k-fillseq", 120), pair(2, "kv1k-fillseq", 130)))
+	if v := find(t, r, "key-value: no workload below 1.0x"); v.outcome() != "reached" {
+		t.Errorf("1.2x and 1.3x: %s", v.outcome())
+	}
+}
+
 func TestSettlingCounts(t *testing.T) {
 	settled := func(f *workload.Figure) { f.RateSettled = 50 }
 	r := gather(header(), []runner.Record{

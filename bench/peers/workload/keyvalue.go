@@ -10,7 +10,7 @@ import (
 
 // keyValue lists the workloads on values of one size.
 func keyValue(set string, size int) []Spec {
-	write := []string{"pebble+plain", "rocksdb+plain"}
+	write := []string{"pebble+plain", "pebble-deep0+plain", "rocksdb+plain", "rocksdb-buffered-log+plain"}
 	read := []string{"pebble+plain", "rocksdb+plain", "bbolt+plain"}
 	spec := func(name, about, from string, writes bool, threads int, quick []string, run func(*env) error) Spec {
 		return Spec{Name: set + "-" + name, About: about, Shape: KeyValue, Set: from, Writes: writes, Threads: threads,

@@ -142,12 +142,12 @@ func threaded(s Spec, counts ...int) []Spec {
 }
 
 func rowWrites() []Spec {
-	put := []string{"pebble+row", "rocksdb+row"}
+	put := []string{"pebble+row", "pebble-deep0+row", "rocksdb+row", "rocksdb-buffered-log+row"}
 	var all []Spec
 	all = append(all, threaded(Spec{Name: "putrow", About: "put new rows in random order, not synced",
 		order: spread, Quick: put, run: runPut}, 1, 8)...)
 	all = append(all, Spec{Name: "batch100", About: "put new rows in batches of 100",
-		order: spread, Quick: []string{"pebble+row", "rocksdb+row", "badger+row"}, run: runBatch})
+		order: spread, Quick: append([]string{"badger+row"}, put...), run: runBatch})
 	all = append(all, threaded(Spec{Name: "putsync", About: "put new rows, each durable when acknowledged",
 		order: spread, sync: true, Quick: []string{"pebble+row", "rocksdb+row", "badger+cell"}, run: runPutSync}, 1, 16)...)
 	all = append(all, Spec{Name: "overwrite", About: "put rows that exist, at random",
@@ -157,9 +157,9 @@ func rowWrites() []Spec {
 	all = append(all, Spec{Name: "openput", About: "overwrite random rows at fixed rates: latency from the intended moment",
 		Set: setRows, Writes: true, Threads: 2, order: spread, Quick: put, run: runOpenPut})
 	all = append(all, threaded(Spec{Name: "update1", About: "update one column of a random row",
-		Set: setRows, Writes: true, order: spread, Quick: []string{"pebble+cell", "rocksdb+cell"}, run: runUpdate}, 1, 8)...)
+		Set: setRows, Writes: true, order: spread, Quick: []string{"pebble+cell", "pebble-deep0+cell", "rocksdb+cell", "rocksdb-buffered-log+cell"}, run: runUpdate}, 1, 8)...)
 	all = append(all, threaded(Spec{Name: "mixed", About: "half get of all columns, half update of one, zipfian",
-		Set: setRows, Writes: true, order: spread, Quick: []string{"pebble+row", "pebble+cell", "rocksdb+row"}, run: runMixed}, 2, 8)...)
+		Set: setRows, Writes: true, order: spread, Quick: append([]string{"pebble+cell"}, put...), run: runMixed}, 2, 8)...)
 	return all
 }
 

@@ -356,7 +356,7 @@ func TestWorkloadsFindWrongAnswers(t *testing.T) {
 }
 
 func TestQuickVariantsExist(t *testing.T) {
-	known := []string{"pebble", "rocksdb", "badger", "goleveldb", "bbolt"}
+	known := []string{"pebble", "pebble-deep0", "rocksdb", "rocksdb-buffered-log", "badger", "goleveldb", "bbolt"}
 	for _, spec := range All() {
 		for _, q := range spec.Quick {
 			engine, encoding, _ := strings.Cut(q, "+")

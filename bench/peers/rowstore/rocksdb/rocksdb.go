@@ -16,8 +16,9 @@ import (
 	"github.com/flagstone-db/flagstone/bench/peers/rowstore/kv"
 )
 
-// The tunings: how tables are read, and how they are merged.
+// The tunings: how the log is written, how tables are read, and how they are merged.
 const (
+	bufferedLog   = "buffered-log"
 	mmap          = "mmap"
 	universal     = "universal"
 	universalMmap = "universal-mmap"
@@ -30,6 +31,7 @@ func Engine() rowstore.Engine {
 		Name: "rocksdb", Module: "github.com/linxGnu/grocksdb", Build: build,
 		Encodings: []rowstore.Encoding{rowstore.RowValue, rowstore.CellKeys, rowstore.Plain},
 		Tunings: []rowstore.Tuning{
+			{Name: bufferedLog, About: "manual_wal_flush: the log's buffer is written each 100 ms, which is the longest that Flagstone's waits"},
 			{Name: mmap, About: "allow_mmap_reads"},
 			{Name: universal, About: "universal compaction"},
 			{Name: universalMmap, About: "universal compaction and allow_mmap_reads"},
@@ -60,6 +62,7 @@ func options(cfg rowstore.Config) *grocksdb.Options {
 	// Flagstone divides a large merge between its goroutines, too.
 	opts.SetMaxSubcompactions(uint32(cfg.Workers))
 	opts.SetMaxOpenFiles(-1)
+	opts.SetManualWALFlush(cfg.Tuning == bufferedLog)
 	opts.SetAllowMmapReads(cfg.Tuning == mmap || cfg.Tuning == universalMmap)
 	if cfg.Tuning == universal || cfg.Tuning == universalMmap {
 		opts.SetCompactionStyle(grocksdb.UniversalCompactionStyle)
@@ -94,6 +97,9 @@ func open(cfg rowstore.Config) (rowstore.Store, error) {
 		prefixes: cfg.Encoding == rowstore.CellKeys && cfg.KeyBytes > 0,
 	}
 	e.write.SetSync(cfg.Sync)
+	if cfg.Tuning == bufferedLog {
+		e.flushLog()
+	}
 	return kv.Open(e, cfg)
 }
 
@@ -104,6 +110,32 @@ type engine struct {
 	opts     *grocksdb.Options
 	write    *grocksdb.WriteOptions
 	prefixes bool // there are filters of prefixes
+	endLog   func() error
+}
+
+// flushLog writes the log's buffer to the file, until endLog is called.
+func (e *engine) flushLog() {
+	ended, failed := make(chan struct{}), make(chan error, 1)
+	go func() {
+		each := time.NewTicker(100 * time.Millisecond)
+		defer each.Stop()
+		for {
+			select {
+			case <-ended:
+				failed <- e.db.FlushWAL(false)
+				return
+			case <-each.C:
+				if err := e.db.FlushWAL(false); err != nil {
+					failed <- err
+					return
+				}
+			}
+		}
+	}()
+	e.endLog = func() error {
+		close(ended)
+		return <-failed
+	}
 }
 
 func (e *engine) Session() (kv.Session, error) {
@@ -168,10 +200,13 @@ func (e *engine) Last() ([]byte, error) {
 // Stats are left out: counting them slows RocksDB down.
 func (e *engine) Stats() rowstore.Stats { return rowstore.Stats{} }
 
-func (e *engine) Close() error {
+func (e *engine) Close() (err error) {
+	if e.endLog != nil {
+		err = e.endLog()
+	}
 	e.db.Close()
 	e.write.Destroy()
-	return nil
+	return err
 }
 
 type session struct {
