@@ -16,7 +16,7 @@ race:
 	go test -race -short ./...
 
 fuzz:
-	go test ./... -list '^Fuzz' | awk '/^Fuzz/ {t[n++]=$$1} /^ok/ {for (i=0; i<n; i++) print $$2, t[i]; n=0}' | while read -r pkg target; do go test "$$pkg" -run '^$$' -fuzz "^$$target\$$" -fuzztime 2s -fuzzminimizetime 10x; done
+	.ci/fuzz
 
 bench:
 	go test -run '^$$' -bench . -skip 'Backup|KeptLog' -benchmem -timeout 1h ./bench

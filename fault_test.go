@@ -455,17 +455,16 @@ func TestP11_AStartSaysWhatSpaceItNeeds(t *testing.T) {
 	}
 
 	const large = 2 << 20
-	for more, want := range map[int64]error{0: ErrNoSpace, large: nil} {
+	for more, refusal := range map[int64]error{0: ErrNoSpace, large: nil} {
 		r := newRig(t, Options{WALSegmentSize: segment})
 		r.ok(putContext(ctx(), r.table("t", TableOptions{}), 1, noise(rand.New(rand.NewPCG(1, 1)), large)))
 		r.fs = r.fs.Crash(vfs.CrashLoseAll, 0)
 		used, err := r.fs.Usage("/store")
 		r.ok(err)
 		r.fs.SetCapacity(int64(used.Total-used.Available) + segment + more + 128<<10)
-		opts := r.opts
-		opts.Seams = Seams{FS: r.fs, Clock: r.clock, Executor: executortest.NewManual()}
-		store, err := Open("/store", opts)
-		if !errors.Is(err, want) {
+		seams := Seams{FS: r.fs, Clock: r.clock, Executor: executortest.NewManual()}
+		store, err := Open("/store", Options{WALSegmentSize: segment, Seams: seams})
+		if !errors.Is(err, refusal) {
 			t.Fatalf("a record of %d bytes, and %d bytes more than a segment: %v", large, more, err)
 		}
 		if err == nil {
@@ -473,9 +472,7 @@ func TestP11_AStartSaysWhatSpaceItNeeds(t *testing.T) {
 		}
 		r.fs.SetCapacity(0)
 		r.open()
-		if n := count(t, r.table("t", TableOptions{}), ScanOptions{}); n != 1 {
-			t.Fatalf("%d rows", n)
-		}
+		want(t, "rows", count(t, r.table("t", TableOptions{}), ScanOptions{}), 1)
 	}
 }
 

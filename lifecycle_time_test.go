@@ -220,6 +220,26 @@ func TestAnOpenSnapshotKeepsWhatExpires(t *testing.T) {
 	}
 }
 
+// A file of deletes is dropped unread once all that they hide is expired. A snapshot that was opened
+// before still shows older versions, and its deletes have to go on hiding them.
+func TestP06_AnOpenSnapshotKeepsTheDeletesOfWhatExpires(t *testing.T) {
+	r := newRig(t, Options{})
+	table := r.table("t", TableOptions{TTLSeconds: 7200, MaxVersionOffsetSeconds: 600})
+	put(t, table, "p", 1, "c", startMillis, "v")
+	r.ok(r.store.Compact(ctx()))
+	r.clock.Advance(time.Second)
+	r.ok(table.Delete(ctx(), Key("p", 1)))
+	r.ok(r.store.Flush(ctx()))
+	sn, err := r.store.Snapshot()
+	r.ok(err)
+	defer sn.Close()
+	r.clock.Advance(3 * time.Hour)
+	r.exec.RunAll()
+	r.ok(r.store.Compact(ctx()))
+	want(t, "horizon", r.store.views.Policy(table.core.ID).TombstoneHorizon, 2) // the delete has passed it
+	want(t, "rows in the snapshot", count(t, table, ScanOptions{ReadOptions: ReadOptions{Snapshot: sn}}), 0)
+}
+
 // TestTombstonesGoOnceWhatTheyHideIsExpired: the manifest's map from sequence
 // numbers to times tells up to which write everything is expired, so that
 // deletes can go without a look at other levels.

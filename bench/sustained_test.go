@@ -12,37 +12,57 @@ import (
 	"time"
 
 	"github.com/flagstone-db/flagstone"
+	"github.com/flagstone-db/flagstone/compaction"
+	"github.com/flagstone-db/flagstone/internal/seams"
 )
 
 // sustainedRows is how many rows of 10x100 B BenchmarkSustained writes, and
 // then overwrites, in random order of keys.
 const sustainedRows = 300_000
 
+// sustainedShapes are trees that merge at different times. With the defaults, so few rows stay in level 0.
+var sustainedShapes = []struct {
+	name     string
+	memtable int64
+	levels   compaction.Config
+}{
+	{"default", 0, compaction.Config{}},
+	{"level0=2", 8 * mebibyte, compaction.Config{L0Trigger: 2, LevelBase: 64 * mebibyte}},
+	{"level0=12", 8 * mebibyte, compaction.Config{L0Trigger: 12, LevelBase: 64 * mebibyte}},
+}
+
 // BenchmarkSustained is the life of a store under writers that never rest: a
 // load and an overwrite of every row, each until nothing is left to do. Run it
 // with -benchtime 1x. It reports for each phase rows per second while writing
 // and including what is settled afterwards, the tail of the latencies of a put
-// in microseconds, and what the background wrote for each byte of values.
+// in microseconds, and the write amplification of the tables: bytes that flushes
+// and merges wrote for each byte that was flushed.
 func BenchmarkSustained(b *testing.B) {
-	for b.Loop() {
-		dir := b.TempDir()
-		f := open(b, dir, flagstone.Options{Sync: flagstone.SyncNone})
-		order := rand.New(rand.NewPCG(11, 12)).Perm(sustainedRows)
-		sustain(b, f, "load", order)
-		order = rand.New(rand.NewPCG(13, 14)).Perm(sustainedRows)
-		sustain(b, f, "over", order)
-		var size int64
-		names, _ := filepath.Glob(filepath.Join(dir, "sst", "*", "*"))
-		for _, name := range names {
-			if info, err := os.Stat(name); err == nil {
-				size += info.Size()
+	for _, shape := range sustainedShapes {
+		b.Run(shape.name, func(b *testing.B) {
+			for b.Loop() {
+				dir := b.TempDir()
+				f := open(b, dir, flagstone.Options{
+					Sync: flagstone.SyncNone, MemtableSize: shape.memtable, Seams: seams.Seams{Levels: shape.levels},
+				})
+				order := rand.New(rand.NewPCG(11, 12)).Perm(sustainedRows)
+				sustain(b, f, "load", order)
+				order = rand.New(rand.NewPCG(13, 14)).Perm(sustainedRows)
+				sustain(b, f, "over", order)
+				var size int64
+				names, _ := filepath.Glob(filepath.Join(dir, "sst", "*", "*"))
+				for _, name := range names {
+					if info, err := os.Stat(name); err == nil {
+						size += info.Size()
+					}
+				}
+				b.ReportMetric(float64(size)/mebibyte, "MB-tables")
+				b.Logf("files by level %v", f.store.Metrics().Tables[0].Files)
+				if err := f.store.Close(); err != nil {
+					b.Fatal(err)
+				}
 			}
-		}
-		b.ReportMetric(float64(size)/mebibyte, "MB-tables")
-		b.Logf("files by level %v", f.store.Metrics().Tables[0].Files)
-		if err := f.store.Close(); err != nil {
-			b.Fatal(err)
-		}
+		})
 	}
 }
 
@@ -67,14 +87,15 @@ func sustain(b *testing.B, f *fixture, phase string, order []int) {
 	after := f.store.Metrics()
 	slices.Sort(latencies)
 	at := func(q float64) float64 { return float64(latencies[int(q*float64(len(order)-1))]) / 1e3 }
+	flushed, merged := after.FlushedBytes-before.FlushedBytes, after.CompactedOut-before.CompactedOut
 	var line strings.Builder
 	fmt.Fprintf(&line, "%s: put us p50 %.1f p99 %.1f p99.9 %.1f max %.0f; settle %v; stalled %v; flushed %d MB, compacted %d MB in %d MB out, log %d MB",
 		phase, at(.5), at(.99), at(.999), at(1), (settled - wrote).Round(time.Millisecond),
 		(after.Stalled - before.Stalled).Round(time.Millisecond),
-		(after.FlushedBytes-before.FlushedBytes)/mebibyte,
-		(after.CompactedIn-before.CompactedIn)/mebibyte, (after.CompactedOut-before.CompactedOut)/mebibyte,
+		flushed/mebibyte, (after.CompactedIn-before.CompactedIn)/mebibyte, merged/mebibyte,
 		(after.LogBytes-before.LogBytes)/mebibyte)
 	b.Log(line.String())
+	b.ReportMetric(float64(flushed+merged)/float64(flushed), phase+"-write-amp")
 	b.ReportMetric(float64(len(order))/wrote.Seconds(), phase+"-rows/s")
 	b.ReportMetric(float64(len(order))/settled.Seconds(), phase+"-settled-rows/s")
 	b.ReportMetric(at(.999), phase+"-p99.9-us")

@@ -53,6 +53,7 @@ type model struct {
 	now       int64
 	keys      int
 	deep      bool // level 0 stays, so that single files of it are rewritten in place
+	deletes   bool // all writes until the next flush are deletes, as of a job that clears up
 	from, to  int  // the range of keys that the partition has, to excluded
 	limit     int
 	ttl       int64
@@ -136,7 +137,11 @@ func (m *model) write() {
 	key := fmt.Sprintf("k%02d", m.from+m.rng.IntN(m.to-m.from))
 	seq := m.nextSeq()
 	mut := row.Mutation{Key: []byte(key)}
-	switch m.rng.IntN(12) {
+	kind := m.rng.IntN(12)
+	if m.deletes {
+		kind = 0
+	}
+	switch kind {
 	case 0, 1:
 		mut.DeleteRow = true
 	case 4, 5:
@@ -191,12 +196,10 @@ func (m *model) keep(seq uint64) int {
 }
 
 func (m *model) policy() mvcc.Policy {
-	p := mvcc.Policy{ExpiryCutoff: m.view().Cutoff}
+	p := mvcc.Policy{ExpiryCutoff: m.view().Cutoff} // it asks no snapshot, so theirs can be below it
 	for _, s := range m.snapshots {
 		p.Views = append(p.Views, s.view)
-		p.ExpiryCutoff = min(p.ExpiryCutoff, s.view.Cutoff)
 	}
-	p.ExpiryCutoff = max(p.ExpiryCutoff, m.watermark)
 	p.Views = append(p.Views, m.view())
 	for s, w := range m.written {
 		if p.ExpiryCutoff != mvcc.NoExpiry && w/1000+offsetSeconds+1 <= p.ExpiryCutoff {
@@ -239,6 +242,7 @@ func (m *model) flush() {
 		return
 	}
 	m.memtable = map[string][]row.Cell{}
+	m.deletes = m.rng.IntN(4) == 0
 	p := m.policy()
 	p.MaxVersions = m.limit
 	m.flushed = uint64(len(m.written))
@@ -558,7 +562,7 @@ func (m *model) step() {
 			m.split()
 		}
 	default:
-		m.now += m.rng.Int64N(4000)
+		m.now += m.rng.Int64N([]int64{4000, 20_000}[m.rng.IntN(2)])
 	}
 }
 

@@ -3,7 +3,7 @@
 // simulated disk and to a plain map. The fuzz targets of decoders are in the
 // packages of the decoders.
 //
-//	go test ./fuzz -run '^$' -fuzz FuzzHistory -fuzztime 10m
+//	go test ./fuzz -run '^$' -fuzz FuzzHistory -fuzztime 10m -fuzzminimizetime 10x
 //
 // An input that fails is kept by the Go tool in testdata/fuzz and becomes a
 // test.
