@@ -156,7 +156,7 @@ func quickOps() uint64 {
 	if testing.Short() {
 		return 30_000
 	}
-	return 500_000
+	return 500_000 // covering for ten configurations, and there are nine
 }
 
 func setting(t *testing.T, name string, value uint64) uint64 {

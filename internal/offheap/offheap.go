@@ -9,7 +9,7 @@
 //
 // Chunks are reused before they are unmapped, since the first touch of a page costs more than
 // filling it. Allocations larger than a chunk are mapped on their own, and reused if they are whole
-// chunks. What is free in another size than the one asked for is unmapped before more is mapped.
+// chunks.
 //
 // Memory of a Pool must hold no Go pointers, since the collector does not see them.
 package offheap

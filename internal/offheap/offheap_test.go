@@ -137,25 +137,6 @@ func TestMemoryIsReusedBeforeItIsMapped(t *testing.T) {
 	}
 }
 
-// TestMoreIsMappedOnlyForWhatIsGivenBack frees two mappings of a size before it allocates others.
-func TestMoreIsMappedOnlyForWhatIsGivenBack(t *testing.T) {
-	const chunk, large = 2 << 20, 4 << 20
-	for _, c := range []struct{ freed, asked, mapped int }{{large, chunk, 6 << 20}, {chunk, large, 4 << 20}, {large, 2 * large, 8 << 20}} {
-		p := offheap.New(offheap.Options{})
-		one, two := p.Alloc(c.freed), p.Alloc(c.freed)
-		p.Free(one)
-		p.Free(two)
-		p.Free(p.Alloc(c.asked))
-		p.Free(p.Alloc(c.asked))
-		if got := p.Stats().Mapped; got != int64(c.mapped) {
-			t.Errorf("two of %d bytes were freed, then one of %d allocated twice: %d are mapped, want %d", c.freed, c.asked, got, c.mapped)
-		}
-		if err := p.Close(); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
 // TestLargeMemoryOfWholeChunksIsReused frees more than the pool keeps; the rest serves the same size again.
 func TestLargeMemoryOfWholeChunksIsReused(t *testing.T) {
 	const size = 4 << 20

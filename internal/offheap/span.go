@@ -138,11 +138,8 @@ func (p *Pool) newChunk() *span {
 }
 
 // mapHuge maps size bytes aligned to a chunk, of huge pages as far as they fill some. mapped is to be
-// unmapped: it has a chunk more, which takes address space but no memory. Free memory of other sizes is
-// given back first, as much as is mapped: a buffer of the log that had grown to 4 MiB once would else
-// stay beside the memtables for good.
+// unmapped: it has a chunk more, which takes address space but no memory.
 func (p *Pool) mapHuge(size int) (memory, mapped []byte) {
-	p.trim(max(p.idleBytes()-int64(size), 0))
 	mapped = p.source.Map(size + chunkSize)
 	skip := int(-address(mapped) & (chunkSize - 1))
 	memory = mapped[skip : skip+size : skip+size]
@@ -170,18 +167,12 @@ func (p *Pool) freeSpan(s *span) {
 	p.trim(max(p.idle, 0))
 }
 
-// idleBytes is how much is free in whole chunks.
-func (p *Pool) idleBytes() int64 {
+// trim unmaps free chunks, large allocations first, until at most keep bytes of them are left.
+func (p *Pool) trim(keep int64) {
 	idle := int64(len(p.free[orders-1])) * chunkSize
 	for i := range p.kept {
 		idle += p.kept[i].size()
 	}
-	return idle
-}
-
-// trim unmaps free chunks, large allocations first, until at most keep bytes of them are left.
-func (p *Pool) trim(keep int64) {
-	idle := p.idleBytes()
 	for ; len(p.kept) > 0 && idle > keep; p.unmapKept(0) {
 		idle -= p.kept[0].size()
 	}
