@@ -132,6 +132,77 @@ func ExampleTable_Begin() {
 	// false
 }
 
+// A column keeps several versions, each stamped in milliseconds. A read selects some of them.
+func ExampleRow_Versions() {
+	store, rooms := exampleTable()
+	defer store.Close()
+	ctx := context.Background()
+	check(rooms.Alter(ctx, flagstone.TableChange{Options: &flagstone.TableOptions{MaxVersions: 10}}))
+	for i, degrees := range []float64{20.5, 21, 22.5, 24} {
+		check(rooms.Put(ctx, flagstone.Key("kitchen"), "degrees", int64(1000*i), row.Double(degrees)))
+	}
+
+	// The versions of a range, MaxVersion exclusive; the newest comes first.
+	r, err := rooms.Get(ctx, flagstone.Key("kitchen"), flagstone.ReadOptions{MinVersion: 1000, MaxVersion: 3000})
+	check(err)
+	for version, value := range r.Versions("degrees") {
+		fmt.Println(version, value.Float64())
+	}
+	// The newest two of any time, deleted as one column.
+	check(rooms.Update(ctx, flagstone.Key("kitchen"), func(_ context.Context, tx *flagstone.RowTx) error {
+		r, err := tx.Get(flagstone.ReadOptions{MaxVersions: 2})
+		fmt.Println(r)
+		tx.DeleteColumn("degrees")
+		return err
+	}))
+	r, err = rooms.Get(ctx, flagstone.Key("kitchen"), flagstone.ReadOptions{})
+	check(err)
+	fmt.Println(r.Exists(), len(r.Cells()))
+	// Output:
+	// 2000 22.5
+	// 1000 21
+	// ["kitchen"] degrees=24@3000 degrees=22.5@2000
+	// true 0
+}
+
+// A snapshot is one moment. The newest rows of a prefix are read by a scan downwards from its end.
+func ExampleSnapshot() {
+	store, _ := exampleTable()
+	defer store.Close()
+	ctx := context.Background()
+	log, err := store.CreateTable(ctx, flagstone.TableSpec{Name: "log", Key: []flagstone.KeyColumn{
+		{Name: "host", Type: row.TypeString}, {Name: "id", Type: row.TypeInteger},
+	}})
+	check(err)
+	write := func(host string, id int) {
+		check(log.Put(ctx, flagstone.Key(host, id), "line", flagstone.Now, row.String(fmt.Sprint("line ", id))))
+	}
+	for id := range 4 {
+		write("h", id)
+		write("i", id)
+	}
+
+	then, err := store.Snapshot()
+	check(err)
+	defer then.Close()
+	write("h", 4) // not seen at the snapshot
+
+	latest := flagstone.ScanOptions{Reverse: true}
+	latest.Snapshot = then
+	for r, err := range log.Scan(ctx, flagstone.Key("h", row.Max()), flagstone.Key("h", 1), latest).All() {
+		check(err)
+		write("h", 10+int(r.Key()[1].Int64())) // nor is this
+		fmt.Println(r)
+	}
+	now, err := log.Get(ctx, flagstone.Key("h", 13), flagstone.ReadOptions{})
+	check(err)
+	fmt.Println(now)
+	// Output:
+	// ["h" 3] line="line 3"
+	// ["h" 2] line="line 2"
+	// ["h" 13] line="line 13"
+}
+
 func exampleTable() (*flagstone.Store, *flagstone.Table) {
 	return exampleTableWith(flagstone.Options{})
 }

@@ -84,7 +84,7 @@ type Options struct {
 	// Sync says when a write is acknowledged.
 	Sync SyncMode
 	// MemoryBudget bounds the memtables of all tables together, including those being flushed.
-	// Default 256 MiB.
+	// Default 256 MiB. docs/using.md has what a store takes in all.
 	MemoryBudget int64
 	// MemtableSize is the size at which one partition's memtable is flushed.
 	// Default 64 MiB, at most a quarter of MemoryBudget and 2 GiB.

@@ -31,8 +31,8 @@ type ReadOptions struct {
 	// MaxVersions is the number of newest versions wanted of each column; 0 is
 	// all that the table keeps.
 	MaxVersions int
-	// MinVersion (inclusive) and MaxVersion (exclusive) bound the versions, in
-	// milliseconds; a MaxVersion of 0 is unbounded.
+	// MinVersion (inclusive) and MaxVersion (exclusive) bound the versions, in milliseconds; a
+	// MaxVersion of 0 is unbounded. A MinVersion above MaxVersion is ErrInvalid.
 	MinVersion, MaxVersion int64
 	// MaxBytes is the memory that the selected cells of one row may take, in bytes: names,
 	// values, and about a hundred bytes for each cell. A read of a larger row fails with
@@ -57,6 +57,9 @@ func (o *ReadOptions) selection(columns *[][]byte) (mvcc.Selection, error) {
 	}
 	if o.MaxColumns < 0 || o.MaxVersions < 0 || o.MinVersion < 0 || o.MaxVersion < 0 || o.MaxBytes < 0 {
 		return sel, fmt.Errorf("%w: ReadOptions with a negative number", ErrInvalid)
+	}
+	if o.MaxVersion > 0 && o.MinVersion > o.MaxVersion {
+		return sel, fmt.Errorf("%w: ReadOptions with a MinVersion of %d above the MaxVersion of %d", ErrInvalid, o.MinVersion, o.MaxVersion)
 	}
 	if o.Columns == nil {
 		return sel, nil

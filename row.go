@@ -3,6 +3,7 @@ package flagstone
 import (
 	"bytes"
 	"fmt"
+	"iter"
 	"sort"
 	"strconv"
 	"strings"
@@ -39,8 +40,9 @@ func (r *Row) Key() []row.Value {
 }
 
 // Cells returns the selected cells, columns ascending, within a column versions descending. A row
-// that exists may have none. Each holds column, version, and the value in stored form: see
-// row.PayloadValue. The slice must not be changed.
+// that exists may have none. All are puts with a plain value: of the fields only Column, Version, Type
+// and Value matter to a caller, and row.PayloadValue(c.Type, c.Value) is the value. The slice must not
+// be changed.
 func (r *Row) Cells() []row.Cell {
 	if r == nil {
 		return nil
@@ -48,15 +50,33 @@ func (r *Row) Cells() []row.Cell {
 	return r.cells
 }
 
+// Versions returns the selected versions of a column and their values, the newest first. The values
+// have the lifetime of the row.
+func (r *Row) Versions(column string) iter.Seq2[int64, row.Value] {
+	return func(yield func(int64, row.Value) bool) {
+		for cells := r.from(column); len(cells) > 0 && string(cells[0].Column) == column; cells = cells[1:] {
+			v, err := row.PayloadValue(cells[0].Type, cells[0].Value)
+			if err != nil || !yield(cells[0].Version, v) {
+				return
+			}
+		}
+	}
+}
+
 // Value returns the newest selected value of a column; false if there is none.
 func (r *Row) Value(column string) (row.Value, bool) {
-	cells := r.Cells()
-	i := sort.Search(len(cells), func(i int) bool { return string(cells[i].Column) >= column })
-	if i == len(cells) || string(cells[i].Column) != column {
+	cells := r.from(column)
+	if len(cells) == 0 || string(cells[0].Column) != column {
 		return row.Value{}, false
 	}
-	v, err := row.PayloadValue(cells[i].Type, cells[i].Value)
+	v, err := row.PayloadValue(cells[0].Type, cells[0].Value)
 	return v, err == nil
+}
+
+// from returns the cells of a column and of all columns behind it.
+func (r *Row) from(column string) []row.Cell {
+	cells := r.Cells()
+	return cells[sort.Search(len(cells), func(i int) bool { return string(cells[i].Column) >= column }):]
 }
 
 // value is Value with the zero Value for a column without one.

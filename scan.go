@@ -15,8 +15,8 @@ import (
 // ScanOptions say what a scan reads.
 type ScanOptions struct {
 	ReadOptions
-	// Reverse walks downwards: from start, inclusive, to end, exclusive, with
-	// start above end.
+	// Reverse walks downwards: from start, inclusive, to end, exclusive, with start above end. Since a
+	// prefix lies below its rows, the rows with it are those from Key("h", row.Max()) to Key("h").
 	Reverse bool
 	// MaxExamined, if above 0, pauses the scan at a row that does not exist once about so many
 	// cells were examined: see Rows.Paused. It bounds the cost of a page over deleted or expired
@@ -59,8 +59,11 @@ type scanning struct {
 var scans = sync.Pool{New: func() any { return &scanning{timed: latency.NewSampler()} }}
 
 // Scan iterates over the rows from start, inclusive, to end, exclusive, in key order, or
-// downwards with Reverse. A bound is a key or a prefix of its values, and may hold row.Min and
-// row.Max; an empty one is unbounded. The caller must close the rows, as Rows.All does.
+// downwards with Reverse. An empty bound is unbounded. Otherwise it is a key or a prefix of its values,
+// and may hold row.Min and row.Max. A prefix sorts below all rows that begin with it, and one with
+// row.Max behind it sorts above them: the rows of "h" in a table with the key (host, id) are those from
+// Key("h") to Key("h", row.Max()). If the bounds lie the wrong way round, the scan ends with ErrInvalid.
+// The caller must close the rows, as Rows.All does.
 func (t *Table) Scan(ctx context.Context, start, end []row.Value, opts ScanOptions) *Rows {
 	return t.scan(ctx, nil, start, end, &opts)
 }

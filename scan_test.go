@@ -2,6 +2,7 @@ package flagstone
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -116,6 +117,116 @@ func TestScansEndWhereTheirRangeDoes(t *testing.T) {
 			if !slices.Equal(got, want) {
 				t.Fatalf("from %d to %d: %q", from, to, got)
 			}
+		}
+	}
+}
+
+// TestBoundsThatLieTheWrongWayRoundAreRefused, in every kind of read that has bounds.
+func TestBoundsThatLieTheWrongWayRoundAreRefused(t *testing.T) {
+	r := newRig(t, Options{})
+	table := r.table("t", TableOptions{})
+	for i := range 3 {
+		put(t, table, "h", i, "c", startMillis, "v")
+	}
+	tx, err := table.Begin(ctx(), row.String("h"), TransactionOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Abort()
+	for _, c := range []struct {
+		start, end []row.Value
+		reverse    bool
+		rows       int // -1: refused
+	}{
+		{Key("h"), Key("h", row.Max()), false, 3},
+		{Key("h", row.Max()), Key("h"), true, 3},
+		{Key("h", row.Max()), Key("h"), false, -1},
+		{Key("h"), Key("h", row.Max()), true, -1},
+		{Key("h", 1), Key("h", 1), false, 0},
+		{Key("h", 1), Key("h", 1), true, 0},
+		{Key("h", 2), Key("h", 0), true, 2},
+		{Key("h", 2), Key("h", 1), false, -1},
+		{Key("h", 1), Key("h", 2), true, -1},
+	} {
+		what := fmt.Sprintf("from %v to %v, reverse %t", c.start, c.end, c.reverse)
+		found := make(map[string]int)
+		errs := make(map[string]error)
+		for kind, rows := range map[string]*Rows{
+			"scan":                  table.Scan(ctx(), c.start, c.end, ScanOptions{Reverse: c.reverse}),
+			"scan in a transaction": tx.Scan(ctx(), c.start, c.end, ScanOptions{Reverse: c.reverse}),
+		} {
+			for _, err := range rows.All() {
+				if errs[kind] = err; err == nil {
+					found[kind]++
+				}
+			}
+		}
+		if !c.reverse {
+			const kind = "parallel scan"
+			errs[kind] = table.ScanParallel(ctx(), ParallelScan{Start: c.start, End: c.end, Workers: 1}, func(int, *Row) error {
+				found[kind]++
+				return nil
+			})
+		}
+		for kind, err := range errs {
+			if want := max(c.rows, 0); found[kind] != want || errors.Is(err, ErrInvalid) != (c.rows < 0) || err != nil && c.rows >= 0 {
+				t.Errorf("%s %s: %d rows, want %d; %v", kind, what, found[kind], want, err)
+			}
+		}
+	}
+	opts := ReadOptions{MinVersion: 10, MaxVersion: 5}
+	_, err = table.Get(ctx(), Key("h", 1), opts)
+	wantError(t, "a get of versions from 10 to 5", err, ErrInvalid)
+	rows := table.Scan(ctx(), nil, nil, ScanOptions{ReadOptions: opts})
+	wantError(t, "a scan of versions from 10 to 5", rows.Err(), ErrInvalid)
+	rows.Close()
+	opts.MinVersion = opts.MaxVersion
+	if found, err := table.Get(ctx(), Key("h", 1), opts); err != nil || len(found.Cells()) > 0 {
+		t.Errorf("versions from 5 to 5: %v, %v", found, err)
+	}
+}
+
+// TestAStoreClosesBesideOpenReads: what is open goes on to some end, and closes.
+func TestAStoreClosesBesideOpenReads(t *testing.T) {
+	for _, flush := range []bool{false, true} {
+		r := newRig(t, Options{})
+		table := r.table("t", TableOptions{})
+		if err := table.Split(ctx(), row.String("q")); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 100 {
+			put(t, table, string("pq"[i%2]), i, "c", startMillis, fmt.Sprint(i))
+		}
+		if flush {
+			if err := r.store.Flush(ctx()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		snapshot, err := r.store.Snapshot()
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows := table.Scan(ctx(), nil, nil, ScanOptions{})
+		if !rows.Next() {
+			t.Fatal(rows.Err())
+		}
+		if err := r.store.Close(); err != nil {
+			t.Fatal(err)
+		}
+		_, err = table.Get(ctx(), Key("p", 0), ReadOptions{Snapshot: snapshot})
+		wantError(t, "a get at the snapshot", err, ErrClosed)
+		snapshot.Close()
+		n := 1
+		for ; rows.Next(); n++ {
+			if got, want := rows.Row().Text("c"), fmt.Sprint(2*n); got != want {
+				t.Errorf("row %d: %q, want %q", n, got, want)
+			}
+		}
+		if wantError(t, "the scan", rows.Err(), ErrClosed); n > 50 {
+			t.Errorf("%d rows of the first partition", n)
+		}
+		if err := rows.Close(); err != nil {
+			t.Error(err)
 		}
 	}
 }

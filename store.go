@@ -354,7 +354,9 @@ func (s *Store) WallMillis() int64 { return s.clock.NowMillis() }
 func (s *Store) Elapsed() time.Duration { return s.clock.Elapsed() }
 
 // Close makes everything that was written durable and closes the store. Writes in progress fail
-// or finish, and transactions are aborted. REQUIRES: scans and snapshots are closed.
+// or finish, and transactions are aborted. Reads at a snapshot then fail with ErrClosed. A scan that is
+// open is no error: it may go on to the end of its partition, and fails with ErrClosed behind that. It
+// keeps files open until it is closed, and memory until the process ends.
 func (s *Store) Close() error {
 	var closed bool
 	s.pipeline.Between(func() { closed = s.closed.Swap(true) })

@@ -1,9 +1,15 @@
 // Package row is the data model of Flagstone: the values, keys, cells and mutations that all
 // other packages use, and their encodings.
 //
-// Value, Type, Cell and Kind, with their constructors, bounds and PayloadValue, are part of the API
-// of the engine: programs that embed it write them in keys and puts, and find them in rows. All
-// else, mutations, batches and encodings, is open to read, and not promised to importers.
+// A program that embeds the engine meets these names, which are part of the engine's API:
+//
+//   - Value, and its constructors String, StringBytes, Binary, Integer, Double and Boolean, in keys, puts and
+//     rows; Min and Max in the bounds of scans; Type in the key columns of a table;
+//   - Cell and Kind in what a stream records, and Cell in flagstone.Row.Cells; PayloadValue, which makes a Value of
+//     the Type and Value of a Cell. flagstone.Row.Versions and Value do that for a column;
+//   - MaxKeyColumns, MaxKeyColumnBytes, MaxColumnBytes and MaxValueBytes, the limits.
+//
+// All else, mutations, batches and encodings, is open to read, and not promised to importers.
 //
 // # The model
 //

@@ -313,14 +313,16 @@ func (m *machine) readOptions(r *mrow) (o flagstone.ReadOptions) {
 	if m.rng.IntN(3) == 0 {
 		o.MaxVersion = max(0, m.version(r))
 	}
+	if o.MaxVersion > 0 && o.MinVersion > o.MaxVersion {
+		o.MinVersion, o.MaxVersion = o.MaxVersion, o.MinVersion
+	}
 	return o
 }
 
 // scanBounds picks the bounds of a scan.
 func (m *machine) scanBounds(t *mtable, reverse bool) (start, end []row.Value) {
 	start, end = m.bound(t), m.bound(t)
-	wrong := compareTuples(start, end) > 0
-	if len(start) > 0 && len(end) > 0 && wrong != reverse && m.rng.IntN(10) > 0 {
+	if order := compareTuples(start, end); len(start) > 0 && len(end) > 0 && (order > 0 && !reverse || order < 0 && reverse) {
 		return end, start
 	}
 	return start, end

@@ -7,7 +7,9 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"fmt"
 
+	"github.com/flagstone-db/flagstone/internal/commit"
 	"github.com/flagstone-db/flagstone/internal/load"
 	"github.com/flagstone-db/flagstone/internal/table"
 	"github.com/flagstone-db/flagstone/memtable"
@@ -104,7 +106,7 @@ func (w *Walk) Release() error {
 
 // Bound sets the bounds to those of a scan from start, inclusive, to end, exclusive; an empty one is
 // unbounded. A reverse walk includes start, above, and excludes end, so both bounds move up to the
-// next possible key.
+// next possible key. Bounds that lie the wrong way round are refused.
 func (w *Walk) Bound(start, end []row.Value) error {
 	for i, bound := range [][]row.Value{start, end} {
 		b, err := w.Table.EncodeBound(w.bounds[i][:0], bound)
@@ -122,6 +124,10 @@ func (w *Walk) Bound(start, end []row.Value) error {
 	}
 	if len(w.High) == 0 {
 		w.High = nil
+	}
+	if w.High != nil && bytes.Compare(w.Low, w.High) > 0 {
+		return fmt.Errorf("%w: table %q: a scan from %v to %v, reverse %t: the bounds lie the wrong way round",
+			commit.ErrInvalid, w.Table.Name, start, end, w.Reverse)
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/flagstone-db/flagstone/internal/clock/clocktest"
+	"github.com/flagstone-db/flagstone/internal/commit"
 	"github.com/flagstone-db/flagstone/internal/load"
 	"github.com/flagstone-db/flagstone/internal/scan"
 	"github.com/flagstone-db/flagstone/internal/table"
@@ -125,9 +126,12 @@ func TestAWalkFindsTheRowsWithinItsBounds(t *testing.T) {
 				n--
 			case !reverse && n < high:
 				n++
-			default:
-				n = high // the bounds are the wrong way round
-				want = nil
+			default: // the bounds lie the wrong way round
+				r.walk(w).Reverse = reverse
+				if err := w.Bound(bound[0], bound[1]); !errors.Is(err, commit.ErrInvalid) {
+					t.Fatalf("from %d to %d, reverse %t: %v", low, high, reverse, err)
+				}
+				return
 			}
 		}
 		for again := true; again; {
