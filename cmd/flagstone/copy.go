@@ -68,7 +68,7 @@ func (p *copyCommand) places(ctx context.Context, c *output) (from, to ofFiles, 
 		}
 	}
 	err = from.locate(ctx, c)
-	if inOne := p.Endpoint == "" && to.Endpoint == "" && sameFolder(from.Dir, to.Dir); inOne && err == nil {
+	if inOne := p.Endpoint == "" && to.Endpoint == "" && samePlace(from.Dir, to.Dir); inOne && err == nil {
 		to.Endpoint, to.at = from.Endpoint, from.at // it has one if the folder has a server
 		if to.Endpoint == "" {
 			err = misuse("a copy from the folder %s to itself: one process cannot open it twice; start 'flagstone serve --dir %s' first, and copy while it runs", from.Dir, from.Dir)
@@ -107,8 +107,8 @@ func host(endpoint string) string {
 	return net.JoinHostPort(name, port)
 }
 
-// sameFolder reports whether two names are of one folder.
-func sameFolder(a, b string) bool {
+// samePlace reports whether two names are of one folder or file.
+func samePlace(a, b string) bool {
 	x, errX := os.Stat(a)
 	y, errY := os.Stat(b)
 	return place(a) == place(b) || errX == nil && errY == nil && os.SameFile(x, y)

@@ -15,6 +15,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -77,7 +78,7 @@ func (t *keyTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	refused := response.StatusCode == http.StatusForbidden
-	described := response.StatusCode == http.StatusOK && t.made != nil && r.URL.Path == "/DescribeTable"
+	described := response.StatusCode == http.StatusOK && t.made != nil && path.Base(r.URL.Path) == "DescribeTable" // the endpoint may end in a slash
 	if !refused && !described {
 		return response, nil
 	}
@@ -144,7 +145,7 @@ func (a *at) where(endpoint string) string {
 	if a.found || endpoint == "" {
 		return place(a.Dir)
 	}
-	return endpoint
+	return strings.TrimRight(endpoint, "/")
 }
 
 // endpointKeyPair checks an address, and finds the access key in the first place that has one.

@@ -98,6 +98,9 @@ func (e *exportCommand) part(s *exportState) string {
 	return filepath.Join(filepath.Dir(e.File), s.Part)
 }
 
+// errNoFile refuses a directory or a link in the place of the rows.
+var errNoFile = errors.New("no regular file")
+
 // openPart opens the file of the rows, which only the run that begins may make.
 func openPart(name string, begins bool) (*os.File, error) {
 	st, err := os.Lstat(name)
@@ -112,7 +115,7 @@ func openPart(name string, begins bool) (*os.File, error) {
 		return f, nil
 	}
 	if err == nil && !st.Mode().IsRegular() {
-		err = fmt.Errorf("%s is no regular file", name)
+		err = fmt.Errorf("%s is %w", name, errNoFile)
 	}
 	if err != nil {
 		return nil, err
@@ -154,8 +157,11 @@ func (e *exportCommand) partly(ctx context.Context, c *output, source rowSource,
 		layout.Columns = append(layout.Columns, rowfile.ParseColumn(column))
 	}
 	part := e.part(s)
-	if s.file, err = openPart(part, s.Bytes == 0); err != nil {
+	switch s.file, err = openPart(part, s.Bytes == 0); {
+	case errors.Is(err, errNoFile) || s.Bytes > 0 && errors.Is(err, fs.ErrNotExist):
 		return leaving(err, "remove %s to begin anew", e.State)
+	case err != nil:
+		return leaving(err, "the same command goes on where %s says", e.State)
 	}
 	defer func() { err = errors.Join(err, s.file.Close()) }()
 	switch end, err := s.file.Seek(0, io.SeekEnd); {

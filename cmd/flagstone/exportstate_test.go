@@ -149,9 +149,15 @@ func TestAnExportGoesOnOnlyWhereItMay(t *testing.T) {
 	cutExport(t, file, 40)
 	refused(t, "the state of another export", append(args, "--versions", "1")...)
 	refused(t, "the state of another export", append(args, "--where", "a exists")...)
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(filepath.Dir(file), link); err != nil {
+		t.Fatal(err)
+	}
 	for _, of := range []string{"", ".tmp", ".lock"} {
 		refused(t, "is a file of --state", "export", "x", file+of, "--state", file, "--format", "json", "--dir", dir)
 		refused(t, "is a file of --state", "import", "x", file, "--state", file+".import", "--rejects", file+".import"+of, "--dir", dir)
+		refused(t, "is a file of --state", "import", "x", file, "--state", file+".import", "--rejects", filepath.Join(link, "x.jsonl.import"+of), "--dir", dir)
+		refused(t, "is a file of --state", "import", "x", file+of, "--state", file, "--dir", dir)
 	}
 	done(t, "export", "x", file, "--state", file+".other", "--versions", "1", "--dir", dir)
 	refused(t, "exists", args...)
@@ -164,6 +170,8 @@ func TestAnExportGoesOnOnlyWhereItMay(t *testing.T) {
 		t.Fatal(err)
 	}
 
+	later := filepath.Join(t.TempDir(), "later")
+	refused(t, "the same command goes on where "+later+".state says", "export", "x", filepath.Join(later, "x.jsonl"), "--state", later+".state", "--dir", dir)
 	cutExport(t, file, 40)
 	refused(t, "cannot go on", "export", "x", filepath.Join(t.TempDir(), "x.parquet"), "--state", file+".state", "--dir", dir)
 	refused(t, "cannot go on", "export", "x", "--state", file+".state", "--dir", dir)
@@ -190,7 +198,11 @@ func TestAnExportGoesOnOnlyWhereItMay(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused(t, "no such file or directory; remove "+file+".state to begin anew", args...)
-	if err := os.WriteFile(partOf(t, file), part, 0o600); err != nil {
+	if err := os.Mkdir(partOf(t, file), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, "is no regular file; remove "+file+".state to begin anew", args...)
+	if err := errors.Join(os.Remove(partOf(t, file)), os.WriteFile(partOf(t, file), part, 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	done(t, "put", "x", "a", "1", "-s", "a=1", "--dir", dir)
@@ -276,7 +288,7 @@ func TestAStateKnowsATableThatWasMadeAnew(t *testing.T) {
 	cutExport(t, file, 40)
 	done(t, from...)
 	done(t, to...)
-	done(t, to...) // nothing is made anew
+	done(t, strings.Split(strings.ReplaceAll(strings.Join(to, "\n"), url, url+"/"), "\n")...) // nothing is made anew
 	done(t, "table", "drop", "x", "--dir", dir, "--yes")
 	done(t, "table", "create", "x", "--dir", dir, "--key", "k:string", "--key", "n:integer", "--versions", "3", "--version-offset", "4000000000")
 	refused(t, "the state of another export: of table x, made at 20", export...)

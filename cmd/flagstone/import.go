@@ -134,6 +134,8 @@ func (m *importCommand) check() error {
 		return misuse("--max-rejects is %d; give a number of lines, or -1 for any", m.MaxRejects)
 	case m.Rejects != "" && isOfState(m.State, m.Rejects):
 		return misuse("%s is a file of --state, and cannot be that of --rejects; give another name to one of them", m.Rejects)
+	case slices.ContainsFunc(m.Files, func(file string) bool { return file != "" && file != stdio && isOfState(m.State, file) }): // "" is a table
+		return misuse("a file to import is a file of --state %s, and would be replaced; give another name to one of them", m.State)
 	case m.SaveEvery <= 0:
 		return misuse("--save-every is %s; give a time above 0", m.SaveEvery)
 	case m.Bulk && m.Endpoint != "":
@@ -283,8 +285,9 @@ func lockState(state string) (unlock func() error, err error) {
 
 // isOfState reports whether a file is one that a state takes: itself, its next form, or its lock.
 func isOfState(state, file string) bool {
-	at := strings.TrimPrefix(place(file), place(state))
-	return state != "" && slices.Contains([]string{"", ".tmp", ".lock"}, at)
+	return state != "" && slices.ContainsFunc([]string{"", ".tmp", ".lock"}, func(of string) bool {
+		return samePlace(state+of, file) || filepath.Base(state+of) == filepath.Base(file) && samePlace(filepath.Dir(state), filepath.Dir(file))
+	})
 }
 
 // run runs an import whose inputs and state are known.

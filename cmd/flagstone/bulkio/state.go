@@ -16,7 +16,7 @@ import (
 
 const (
 	// stateKind begins the file, and has the version of its form.
-	stateKind = "import state 1"
+	stateKind = "import state 2"
 	// identityBytes of an input are part of its identity.
 	identityBytes = 64 << 10
 )
