@@ -259,6 +259,31 @@ func TestAFlushOfManyTreesThatFailsLeavesAllAsItWas(t *testing.T) {
 
 // TestTreesThatShareFilesReadAsTheyWereWritten does random writes, deletes, flushes of some of the
 // trees, and compactions, and compares each tree with what was written.
+// TestADeleteAtTheBoundOfTreesThatAreFlushedTogether: the row whose key is the bound, as a key of one column can be, is the
+// second tree's, and what lies below it is too.
+func TestADeleteAtTheBoundOfTreesThatAreFlushedTogether(t *testing.T) {
+	r := newRig(t)
+	trees := r.divided("b")
+	bound, err := row.AppendKey(nil, 2, row.String("b"))
+	must(t, err)
+	second := NewMap(trees).Find(bound)
+	if second != trees[1] {
+		t.Fatal("the bound is not the second tree's")
+	}
+	r.apply(second, &row.Mutation{Table: 2, Key: bound, Cells: []row.Cell{putCell("c", 1, "old")}}, 1)
+	r.rotateAll(trees)
+	r.flushAll(trees)
+	r.putIn(trees, "a", 1, "beside it")
+	r.apply(second, &row.Mutation{Table: 2, Key: bound, DeleteRow: true}, 1)
+	r.rotateAll(trees)
+	if n := r.flushAll(trees); n != 1 {
+		t.Fatalf("%d flushes", n)
+	}
+	if got, err := get(second, bound, row.MaxSequence); err != nil || got != "absent" {
+		t.Errorf("the deleted row is %q, %v", got, err)
+	}
+}
+
 func TestTreesThatShareFilesReadAsTheyWereWritten(t *testing.T) {
 	for seed := range uint64(40) {
 		r, rng := newRig(t), rand.New(rand.NewPCG(seed, 1))
