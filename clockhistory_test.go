@@ -146,7 +146,7 @@ func (h *history) check() {
 }
 
 func TestP16_NoHistoryOfAWrongClockDestroysAnythingUnexpired(t *testing.T) {
-	seed, runs := rand.Uint64(), shorter(30)
+	seed, runs := rand.Uint64(), shorter(60)
 	t.Logf("seed %d", seed)
 	for run := range runs {
 		h := newHistory(t, seed+uint64(run))

@@ -6,7 +6,7 @@ package flagstone
 // acknowledged (P1), batches whole (P2), without sync a prefix of the history (P3), every file
 // that the manifest names and no other (P13), also if recovery is cut short repeatedly (P14).
 //
-// The quick version takes one picture at some of the calls. FLAGSTONE_CRASH_FULL=n
+// The quick version takes a few pictures at each call. FLAGSTONE_CRASH_FULL=n
 // takes all, of n workloads (one makes about 50,000 pictures in ten minutes).
 
 import (
@@ -32,27 +32,16 @@ func crashFull() int {
 	return n
 }
 
-// someOf returns where a test that looks at one in so many places begins, and its stride: at random, since the places
-// are the same in each run, and at all of them with FLAGSTONE_CRASH_FULL.
-func someOf(t *testing.T, stride int) (first, every int) {
-	if crashFull() > 0 {
-		return 0, 1
-	}
-	first = rand.IntN(stride)
-	t.Logf("begins at %d, every %d", first, stride)
-	return first, stride
-}
-
 func TestP01_P02_P13_CrashAtEveryCallWithSync(t *testing.T) {
-	crashEverywhere(t, scriptOptions(SyncAlways), vfs.SimOptions{}, 3)
+	crashEverywhere(t, scriptOptions(SyncAlways), vfs.SimOptions{}, 1)
 }
 
 func TestP03_CrashAtEveryCallWithoutSyncLeavesAPrefix(t *testing.T) {
-	crashEverywhere(t, scriptOptions(SyncNone), vfs.SimOptions{}, 3)
+	crashEverywhere(t, scriptOptions(SyncNone), vfs.SimOptions{}, 1)
 }
 
 func TestP01_CrashAtEveryCallWhereFilesSyncTheirNames(t *testing.T) {
-	crashEverywhere(t, withValues(scriptOptions(SyncAlways)), vfs.SimOptions{EntriesWithFiles: true, BlockSize: 512}, 8)
+	crashEverywhere(t, withValues(scriptOptions(SyncAlways)), vfs.SimOptions{EntriesWithFiles: true, BlockSize: 512}, 4)
 }
 
 // crasher takes pictures and judges them.
@@ -60,8 +49,7 @@ type crasher struct {
 	t      *testing.T
 	opts   Options
 	rng    *rand.Rand // decides where recovery is cut short
-	first  int        // the quick version takes pictures at this call
-	stride int        // and at each so many-th one behind it
+	stride int        // the quick version takes pictures at one in so many calls
 	often  int        // pictures are taken at one in so many calls of recovery
 
 	calls    int
@@ -84,9 +72,8 @@ func crashEverywhere(t *testing.T, opts Options, sim vfs.SimOptions, stride int)
 	case crashFull() > 0:
 		c.often = 40
 	case testing.Short():
-		c.stride *= 3
+		c.stride *= 8
 	}
-	c.first, c.stride = someOf(t, c.stride)
 	for seed := range uint64(max(crashFull(), 1)) {
 		c.rng = rand.New(rand.NewPCG(seed, 2))
 		c.seen = map[picture]bool{}
@@ -121,7 +108,7 @@ func (c *crasher) workload(disk *vfs.Sim, seed uint64) {
 func (c *crasher) shoot(s *script, disk *vfs.Sim, call vfs.Call) {
 	policies := vfs.CrashPolicies()
 	if crashFull() == 0 {
-		if c.calls%c.stride != c.first {
+		if c.calls%c.stride != 0 {
 			return
 		}
 		policies = policies[c.calls/c.stride%len(policies):][:1]
@@ -366,9 +353,9 @@ func (c *crasher) checkBackup(s *script, disk *vfs.Sim, label string) {
 // only in the page cache. What recovery then shows to readers must still be there after the
 // machine loses power as well.
 func TestP14_WhatRecoveryShowsOutlivesThePowerLossAfterIt(t *testing.T) {
-	stride, least := 29, 10
+	stride, least := 13, 15
 	if testing.Short() {
-		stride, least = 2*stride, least/2
+		stride, least = 4*stride, least/2
 	}
 	for _, sync := range []SyncMode{SyncAlways, SyncNone} {
 		shown := map[string]bool{}

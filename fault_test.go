@@ -37,16 +37,16 @@ func TestP09_P10_AnErrorAtEveryCall(t *testing.T) {
 		cause  error // what every error must match
 		sparse int   // the quick version visits one call in so many
 	}{
-		{"EIO", vfs.Rule{Action: vfs.FailWith(syscall.EIO)}, syscall.EIO, 83},
-		{"EIO that stays", vfs.Rule{Times: vfs.Forever, Action: vfs.FailWith(syscall.EIO)}, syscall.EIO, 157},
-		{"done, and EIO", vfs.Rule{Action: vfs.FailAfter(syscall.EIO)}, syscall.EIO, 149},
-		{"ENOSPC", vfs.Rule{Ops: writesContent, Action: vfs.FailWith(syscall.ENOSPC)}, syscall.ENOSPC, 59},
-		{"ENOSPC that stays", vfs.Rule{Ops: writesContent, Times: vfs.Forever, Action: vfs.FailWith(syscall.ENOSPC)}, syscall.ENOSPC, 61},
-		{"short transfer", vfs.Rule{Action: vfs.Short(100, syscall.EIO)}, syscall.EIO, 59},
-		{"short write, no space", vfs.Rule{Ops: vfs.OpWrites, Action: vfs.Short(512, syscall.ENOSPC)}, syscall.ENOSPC, 59},
-		{"sync fails as on ext4", vfs.Rule{Action: vfs.FailSync(vfs.SyncFailureExt4)}, syscall.EIO, 37},
-		{"sync fails as on btrfs", vfs.Rule{Action: vfs.FailSync(vfs.SyncFailureBtrfs)}, syscall.EIO, 47},
-		{"bit flip in a read", vfs.Rule{Ops: vfs.OpReadAt, Action: vfs.FlipBit()}, ErrCorrupt, 29},
+		{"EIO", vfs.Rule{Action: vfs.FailWith(syscall.EIO)}, syscall.EIO, 41},
+		{"EIO that stays", vfs.Rule{Times: vfs.Forever, Action: vfs.FailWith(syscall.EIO)}, syscall.EIO, 79},
+		{"done, and EIO", vfs.Rule{Action: vfs.FailAfter(syscall.EIO)}, syscall.EIO, 73},
+		{"ENOSPC", vfs.Rule{Ops: writesContent, Action: vfs.FailWith(syscall.ENOSPC)}, syscall.ENOSPC, 29},
+		{"ENOSPC that stays", vfs.Rule{Ops: writesContent, Times: vfs.Forever, Action: vfs.FailWith(syscall.ENOSPC)}, syscall.ENOSPC, 31},
+		{"short transfer", vfs.Rule{Action: vfs.Short(100, syscall.EIO)}, syscall.EIO, 29},
+		{"short write, no space", vfs.Rule{Ops: vfs.OpWrites, Action: vfs.Short(512, syscall.ENOSPC)}, syscall.ENOSPC, 29},
+		{"sync fails as on ext4", vfs.Rule{Action: vfs.FailSync(vfs.SyncFailureExt4)}, syscall.EIO, 17},
+		{"sync fails as on btrfs", vfs.Rule{Action: vfs.FailSync(vfs.SyncFailureBtrfs)}, syscall.EIO, 23},
+		{"bit flip in a read", vfs.Rule{Ops: vfs.OpReadAt, Action: vfs.FlipBit()}, ErrCorrupt, 13},
 	} {
 		t.Run(f.name, func(t *testing.T) {
 			stride := f.sparse
@@ -54,7 +54,7 @@ func TestP09_P10_AnErrorAtEveryCall(t *testing.T) {
 			case os.Getenv("FLAGSTONE_FAULT_FULL") != "":
 				stride = 1
 			case testing.Short():
-				stride *= 4
+				stride *= 8
 			}
 			ops := f.rule.Action.Applies()
 			if f.rule.Ops != 0 {

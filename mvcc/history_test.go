@@ -438,7 +438,7 @@ func envUint(t testing.TB, name string, def uint64) uint64 {
 // a failing one can be run alone.
 func TestPruningChangesNoAnswer(t *testing.T) {
 	first := envUint(t, "FLAGSTONE_SEED", rand.Uint64()%math.MaxUint32)
-	count := envUint(t, "FLAGSTONE_HISTORIES", 1000)
+	count := envUint(t, "FLAGSTONE_HISTORIES", 3000)
 	t.Logf("FLAGSTONE_SEED=%d FLAGSTONE_HISTORIES=%d", first, count)
 	for seed := first; seed < first+count && !t.Failed(); seed++ {
 		h := newHistory(t, seed)

@@ -257,8 +257,6 @@ func TestAFlushOfManyTreesThatFailsLeavesAllAsItWas(t *testing.T) {
 	}
 }
 
-// TestTreesThatShareFilesReadAsTheyWereWritten does random writes, deletes, flushes of some of the
-// trees, and compactions, and compares each tree with what was written.
 // TestADeleteAtTheBoundOfTreesThatAreFlushedTogether: the row whose key is the bound, as a key of one column can be, is the
 // second tree's, and what lies below it is too.
 func TestADeleteAtTheBoundOfTreesThatAreFlushedTogether(t *testing.T) {
@@ -284,6 +282,8 @@ func TestADeleteAtTheBoundOfTreesThatAreFlushedTogether(t *testing.T) {
 	}
 }
 
+// TestTreesThatShareFilesReadAsTheyWereWritten does random writes, deletes, flushes of some of the
+// trees, and compactions, and compares each tree with what was written.
 func TestTreesThatShareFilesReadAsTheyWereWritten(t *testing.T) {
 	for seed := range uint64(40) {
 		r, rng := newRig(t), rand.New(rand.NewPCG(seed, 1))

@@ -124,7 +124,7 @@ func (p *copyCommand) Run(ctx context.Context, c *output) (err error) {
 	if err != nil {
 		return err
 	}
-	m := importCommand{ofFiles: to, ofWriting: p.ofWriting, Spread: 1, Delimiter: ",", Files: []string{""}}
+	m := importCommand{ofFiles: to, ofWriting: p.ofWriting, Spread: 1, Delimiter: ","}
 	if err := m.check(); err != nil {
 		return err
 	}
@@ -153,7 +153,7 @@ func (p *copyCommand) Run(ctx context.Context, c *output) (err error) {
 	if err != nil {
 		return err
 	}
-	m.Files[0] = from.named(table.CreatedMillis)
+	m.Files = []string{from.named(table.CreatedMillis)}
 	if err := p.prepare(ctx, c, &m, table); err != nil {
 		return err
 	}

@@ -61,7 +61,7 @@ func endpointClientSeeing(endpoint, instance string, keys []keyPlace, workers in
 		DialContext:         (&net.Dialer{Timeout: config.HTTPTimeout.ConnectionTimeout}).DialContext,
 	}, creds.origin(), made}
 	config.MaxRetryTime, config.RetryTimes = patience, math.MaxUint32
-	return tablestore.NewClientWithConfig(endpoint, instance, creds.id, creds.secret, "", config), nil
+	return tablestore.NewClientWithConfig(withoutSlash(endpoint), instance, creds.id, creds.secret, "", config), nil
 }
 
 // keyTransport adds to refusals of an access key where it comes from, and sees when a table was made.
@@ -78,7 +78,7 @@ func (t *keyTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	refused := response.StatusCode == http.StatusForbidden
-	described := response.StatusCode == http.StatusOK && t.made != nil && path.Base(r.URL.Path) == "DescribeTable" // the endpoint may end in a slash
+	described := response.StatusCode == http.StatusOK && t.made != nil && path.Base(r.URL.Path) == "DescribeTable" // behind the path of the endpoint
 	if !refused && !described {
 		return response, nil
 	}
@@ -145,8 +145,11 @@ func (a *at) where(endpoint string) string {
 	if a.found || endpoint == "" {
 		return place(a.Dir)
 	}
-	return strings.TrimRight(endpoint, "/")
+	return withoutSlash(endpoint)
 }
+
+// withoutSlash is an endpoint as requests need it, which add /Operation to it.
+func withoutSlash(endpoint string) string { return strings.TrimRight(endpoint, "/") }
 
 // endpointKeyPair checks an address, and finds the access key in the first place that has one.
 func endpointKeyPair(endpoint string, keys []keyPlace) (creds credentials, err error) {

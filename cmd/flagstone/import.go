@@ -134,7 +134,7 @@ func (m *importCommand) check() error {
 		return misuse("--max-rejects is %d; give a number of lines, or -1 for any", m.MaxRejects)
 	case m.Rejects != "" && isOfState(m.State, m.Rejects):
 		return misuse("%s is a file of --state, and cannot be that of --rejects; give another name to one of them", m.Rejects)
-	case slices.ContainsFunc(m.Files, func(file string) bool { return file != "" && file != stdio && isOfState(m.State, file) }): // "" is a table
+	case slices.ContainsFunc(m.Files, func(file string) bool { return file != stdio && isOfState(m.State, file) }):
 		return misuse("a file to import is a file of --state %s, and would be replaced; give another name to one of them", m.State)
 	case m.SaveEvery <= 0:
 		return misuse("--save-every is %s; give a time above 0", m.SaveEvery)

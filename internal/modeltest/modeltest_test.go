@@ -106,9 +106,6 @@ func configs() []config {
 // made, with the next seed.
 const episodeOps = 20_000
 
-// coveringOps is how many operations come to everything that a configuration is for.
-const coveringOps = 50_000
-
 // TestModel runs FLAGSTONE_MODEL_OPS operations in all, divided among the
 // configurations, from FLAGSTONE_MODEL_SEED on, a random one if it is not set.
 func TestModel(t *testing.T) {
@@ -116,7 +113,7 @@ func TestModel(t *testing.T) {
 	seed := setting(t, "FLAGSTONE_MODEL_SEED", uint64(rand.Uint32()))
 	t.Logf("FLAGSTONE_MODEL_SEED=%d FLAGSTONE_MODEL_OPS=%d", seed, ops)
 	share := ops / uint64(len(configs()))
-	covered := share >= coveringOps
+	covered := share >= 5*episodeOps
 	var mu sync.Mutex
 	all := map[string]int{}
 	t.Cleanup(func() {
@@ -156,7 +153,7 @@ func quickOps() uint64 {
 	if testing.Short() {
 		return 30_000
 	}
-	return 500_000 // covering for ten configurations, and there are nine
+	return 1_000_000
 }
 
 func setting(t *testing.T, name string, value uint64) uint64 {
@@ -334,7 +331,7 @@ func answersOf(t *testing.T, cfg config, seed uint64, disturb func()) (answers [
 	m := newMachine(t, cfg, seed)
 	m.trace = func(s string) {
 		answers = append(answers, fmt.Sprintf("operation %d: %s", m.op, s))
-		if disturb != nil && len(answers)%100 == 0 {
+		if disturb != nil && len(answers)%20 == 0 {
 			disturb()
 		}
 	}
