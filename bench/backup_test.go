@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -8,8 +9,10 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -23,8 +26,9 @@ import (
 
 const (
 	backedUpRows  = 2_000_000 // of 1,000 bytes that do not compress
-	backupPhase   = 10 * time.Second
-	backupPhases  = 9 // beside backups, and one more beside none
+	backupPhase   = 4 * time.Second
+	backupLead    = time.Second
+	backupPhases  = 15 // beside backups, and one more beside none
 	keptPhase     = 3 * time.Second
 	keptLead      = 2 * time.Second
 	keptPhases    = 25 // of each kind
@@ -32,10 +36,35 @@ const (
 	backupReaders = 2
 )
 
+// backedUp names the variable that says to the test binary which checkpoint it backs up, instead of running tests.
+const backedUp = "FLAGSTONE_BENCH_CHECKPOINT"
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(backedUp); dir != "" {
+		if err := backUp(dir, os.Args[1], os.Args[2]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// backUp makes a backup of a checkpoint at a rate in bytes per second, and prints how many bytes it has read.
+func backUp(dir, repository, bytesPerSecond string) error {
+	n, err := strconv.ParseInt(bytesPerSecond, 10, 64)
+	if err == nil {
+		_, err = backup.Create(context.Background(), backup.NewFolder(nil, repository), nil, dir, backup.CreateOptions{
+			BytesPerSecond: n, Progress: func(p backup.Progress) { fmt.Println(p.Bytes) },
+		})
+	}
+	return err
+}
+
 // BenchmarkBackup measures puts, which are synced, and gets of random rows of a store of 2 GB: beside no backup,
 // beside backups at the default rate of the command, and beside backups without a limit, one after the other into
-// repositories that are empty. Run it with -benchtime 1x. Phases alternate, since the store grows; it reports what
-// BenchmarkKeptLog does.
+// repositories that are empty. A process of its own makes them, as the command does, of a checkpoint that is made before.
+// Run it with -benchtime 1x. Phases alternate, since the store grows; it reports what BenchmarkKeptLog does.
 func BenchmarkBackup(b *testing.B) {
 	for b.Loop() {
 		dir := b.TempDir()
@@ -43,18 +72,22 @@ func BenchmarkBackup(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		l := backupLoad{b: b, dir: dir, store: store, table: loadForBackup(b, store), length: backupPhase}
+		l := backupLoad{b: b, dir: dir, store: store, table: loadForBackup(b, store), lead: backupLead, length: backupPhase}
+		checkpoint := filepath.Join(dir, "checkpoint")
+		if err := store.Checkpoint(context.Background(), checkpoint); err != nil {
+			b.Fatal(err)
+		}
 		l.phase("warm up", nil)
 		without, limited := rates{}, rates{}
 		without.add(l.phase("none", nil))
 		for range backupPhases {
-			limited.add(l.phase("limited", l.backUps(16<<20)))
+			limited.add(l.phase("limited", l.backUps(checkpoint, 8<<20)))
 			without.add(l.phase("none", nil))
 		}
 		reportRatio(b, "puts", limited.puts, without.puts)
 		reportRatio(b, "gets", limited.gets, without.gets)
 		var unlimited rates
-		unlimited.add(l.phase("unlimited", l.backUps(0)))
+		unlimited.add(l.phase("unlimited", l.backUps(checkpoint, 0)))
 		report(b, map[string]rates{"none": without, "limited": limited, "unlimited": unlimited})
 		if err := store.Close(); err != nil {
 			b.Fatal(err)
@@ -87,7 +120,7 @@ func BenchmarkKeptLog(b *testing.B) {
 				}
 				l := backupLoad{b: b, dir: dir, store: store, table: loadForBackup(b, store), text: c.text, lead: keptLead, length: keptPhase}
 				var repo backup.Repository = backup.NewFolder(vfs.OS(), filepath.Join(dir, "repository"))
-				l.create(context.Background(), repo, new(atomic.Int64), 0)
+				l.backUpFirst(repo)
 				if c.elsewhere {
 					repo = forgetful{repo}
 				}
@@ -174,7 +207,6 @@ type backupLoad struct {
 	dir   string
 	store *flagstone.Store
 	table *flagstone.Table
-	made  int
 	text  bool // half of each value repeats
 
 	lead, length time.Duration // of a phase: what does not count, and what does
@@ -229,34 +261,49 @@ func (l *backupLoad) phase(name string, beside func(ctx context.Context, bytes *
 	return putRate, getRate
 }
 
-// backUps makes backups in empty repositories, one after the other, at a rate in bytes per second; 0 is no limit. It
-// deletes them, and the one that the end interrupts.
-func (l *backupLoad) backUps(rate int64) func(ctx context.Context, bytes *atomic.Int64) {
+// backUps makes backups of a checkpoint in empty repositories, one after the other, in processes of their own, at a rate
+// in bytes per second; 0 is no limit. It deletes them, and the one that the end interrupts.
+func (l *backupLoad) backUps(checkpoint string, rate int64) func(ctx context.Context, bytes *atomic.Int64) {
 	return func(ctx context.Context, bytes *atomic.Int64) {
+		repository := filepath.Join(l.dir, "repository")
 		for ctx.Err() == nil {
-			l.made++
-			dir := filepath.Join(l.dir, fmt.Sprint("repository", l.made))
-			l.create(ctx, backup.NewFolder(vfs.OS(), dir), bytes, rate)
-			if err := os.RemoveAll(dir); err != nil {
+			c := exec.CommandContext(ctx, os.Args[0], repository, fmt.Sprint(rate))
+			c.Env, c.Stderr = append(os.Environ(), backedUp+"="+checkpoint), os.Stderr
+			read, err := c.StdoutPipe()
+			if err == nil {
+				err = c.Start()
+			}
+			if err != nil {
 				l.b.Error(err)
+				return
+			}
+			before := bytes.Load()
+			for lines := bufio.NewScanner(read); lines.Scan(); {
+				if n, err := strconv.ParseInt(lines.Text(), 10, 64); err == nil {
+					bytes.Store(before + n)
+				}
+			}
+			if err := c.Wait(); err != nil && ctx.Err() == nil {
+				l.b.Error(err)
+				return
+			}
+			if err := os.RemoveAll(repository); err != nil {
+				l.b.Error(err)
+				return
 			}
 		}
 	}
 }
 
-// create makes a backup.
-func (l *backupLoad) create(ctx context.Context, repo backup.Repository, bytes *atomic.Int64, rate int64) {
+// backUpFirst makes the backup that a kept log continues.
+func (l *backupLoad) backUpFirst(repo backup.Repository) {
 	dir := filepath.Join(l.dir, "checkpoint")
-	before, last := bytes.Load(), int64(0)
-	err := l.store.Checkpoint(ctx, dir)
+	err := l.store.Checkpoint(context.Background(), dir)
 	if err == nil {
-		_, err = backup.Create(ctx, repo, vfs.OS(), dir, backup.CreateOptions{
-			BytesPerSecond: rate, Progress: func(p backup.Progress) { last = p.Bytes },
-		})
+		_, err = backup.Create(context.Background(), repo, nil, dir, backup.CreateOptions{})
 	}
-	bytes.Store(before + last)
-	if err = errors.Join(err, os.RemoveAll(dir)); err != nil && ctx.Err() == nil {
-		l.b.Error(err)
+	if err = errors.Join(err, os.RemoveAll(dir)); err != nil {
+		l.b.Fatal(err)
 	}
 }
 

@@ -160,7 +160,7 @@ type backupCreateCommand struct {
 }
 
 // backupRate is the default of --rate. docs/backup.md has what it costs a server.
-const backupRate = "16MiB"
+const backupRate = "8MiB"
 
 // Help is the long help of the command.
 func (backupCreateCommand) Help() string {
