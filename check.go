@@ -60,7 +60,8 @@ type CheckOptions struct {
 	// Pace, if not nil, is called before bytes are read from a file, a mebibyte at most. It may wait, to bound the rate;
 	// its error ends the check.
 	Pace func(bytes int) error
-	// Progress, if not nil, is called before each file, with how many bytes of all table and value files are done.
+	// Progress, if not nil, is called before each file, with how many bytes of all table files, value files and log
+	// segments are done.
 	Progress func(file string, done, all int64)
 	// Problem, if not nil, is called with each problem when it is found.
 	Problem func(error)

@@ -17,6 +17,9 @@ type SalvageReport struct {
 	Rewritten int // table files of which a part came back
 	Lost      int // table files of which nothing came back
 	Records   int // of the log, all of which were copied
+	// Leftover are table and value files to which nothing refers: a flush or compaction that was interrupted left them
+	// behind, or Close came before they were deleted. They are not copied, and are no loss.
+	Leftover []string
 	// Losses are what did not come back; empty if the store was intact.
 	Losses []SalvageLoss
 }
@@ -25,8 +28,8 @@ type SalvageReport struct {
 type SalvageLoss struct {
 	File   string
 	Offset int64 // in bytes; -1: the whole file, or parts of it in several places
-	// Table is the name of the table that the part belonged to; "" for the log, for a part of the manifest and for
-	// files that the manifest does not name, which may belong to any. Stream says that the part was one of its stream's records.
+	// Table is the name of the table that the part belonged to; "" for the log, for a part of the manifest and, if its end
+	// may be lost, for files that it does not name, which may belong to any. Stream says that the part was one of its stream's records.
 	Table      string
 	Stream     bool
 	Partitions []uint64
@@ -50,8 +53,9 @@ type SalvageLoss struct {
 // come back. An error says that no store was made: the store is open (ErrLocked), neither its manifest nor
 // the copy of that can be read, which alone say to which table a file belongs, a file has a newer format or
 // cannot be opened, or target cannot be written. Then delete target.
-// progress, if not nil, is called before each file. opts are as for Open; ReadOnly is implied.
-func Salvage(ctx context.Context, dir, target string, opts Options, progress func(file string)) (SalvageReport, error) {
+// progress, if not nil, is called before each file, with how many bytes of the table files, the value files and the log
+// are done. opts are as for Open; ReadOnly is implied.
+func Salvage(ctx context.Context, dir, target string, opts Options, progress func(file string, done, all int64)) (SalvageReport, error) {
 	opts.ReadOnly = true
 	opts, err := opts.withDefaults()
 	if err != nil {
@@ -66,14 +70,14 @@ func Salvage(ctx context.Context, dir, target string, opts Options, progress fun
 		return SalvageReport{}, s.describe(err)
 	}
 	defer lock.Close()
-	state, lost, err := manifest.LoadDamaged(s.fs, dir)
+	state, lost, complete, err := manifest.LoadDamaged(s.fs, dir)
 	if err != nil {
 		return SalvageReport{}, s.describe(err)
 	}
-	r, err := salvage.Run(ctx, salvage.Store{FS: s.fs, Dir: dir, State: state, Lost: lost, Table: sstable.WriterOptions{
+	r, err := salvage.Run(ctx, salvage.Store{FS: s.fs, Dir: dir, State: state, Lost: lost, Complete: complete, Table: sstable.WriterOptions{
 		Compression: opts.Compression.table(), BlockSize: int(opts.BlockSize), FilterBitsPerKey: filterBits,
 	}}, target, progress)
-	report := SalvageReport{Copied: r.Copied, Rewritten: r.Rewritten, Lost: r.Lost, Records: r.Records}
+	report := SalvageReport{Copied: r.Copied, Rewritten: r.Rewritten, Lost: r.Lost, Records: r.Records, Leftover: r.Leftover}
 	for _, l := range r.Losses {
 		l.Err = s.describe(l.Err)
 		report.Losses = append(report.Losses, SalvageLoss(l))

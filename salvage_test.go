@@ -425,6 +425,70 @@ func TestSalvageListsFilesThatACutManifestNoLongerNames(t *testing.T) {
 	}
 }
 
+// TestFilesThatAKillLeftOverAreNoLoss has one with a number that the manifest has given out, and a newer one. They are
+// losses only if the end of the manifest is in doubt.
+func TestFilesThatAKillLeftOverAreNoLoss(t *testing.T) {
+	s := newSalvaged(t)
+	s.open()
+	table, err := s.store.Table("plain")
+	s.ok(err)
+	put(t, table, "p", 0, "c", startMillis+1, "newest")
+	s.ok(s.store.Flush(ctx()))
+	s.rows, s.records = s.content(s.store)
+	next := s.store.state().NextFile
+	s.fs = s.fs.Image(vfs.CrashKeepAll, 1)
+	twin := s.filesOf("")[0]
+	manifest := strings.Replace(twin, "COPY", "MANIFEST", 1)
+	needed := s.filesOf(".sst")
+	free := uint64(1)
+	for strings.Contains(fmt.Sprint(s.filesOf("")), fmt.Sprintf("/%06d.", free)) {
+		free++
+	}
+	left := []string{fmt.Sprintf("/store/sst/00/%06d.sst", free), fmt.Sprintf("/store/sst/00/%06d.sst", next+7)}
+	for _, name := range left {
+		f, err := s.fs.Create(name, vfs.OpenOptions{})
+		s.ok(errors.Join(err, f.Close()))
+	}
+	if free >= next {
+		t.Fatalf("file %d of %d is free", free, next)
+	}
+	cut := func(b []byte) []byte { // the newest edit, which takes one block
+		return bytes.Clone(b[:(len(bytes.TrimRight(b, "\x00"))-1)/4096*4096])
+	}
+	for _, c := range []struct {
+		what   string
+		damage func(fs *vfs.Sim) error
+	}{
+		{"killed", func(*vfs.Sim) error { return nil }},
+		{"no copy", func(fs *vfs.Sim) error { return fs.Remove(twin) }},
+		{"the copy lags", func(fs *vfs.Sim) error { return fs.Edit(twin, cut) }},
+		{"the manifest is cut", func(fs *vfs.Sim) error { return fs.Edit(manifest, cut) }},
+		{"the manifest is cut, and has no copy", func(fs *vfs.Sim) error { return errors.Join(fs.Edit(manifest, cut), fs.Remove(twin)) }},
+		{"a file is missing", func(fs *vfs.Sim) error { return fs.Remove(needed[0]) }},
+	} {
+		d := *s
+		d.rig = &rig{t: t, fs: s.fs.Image(vfs.CrashKeepAll, 1), clock: s.clock, exec: s.exec, opts: s.opts}
+		s.ok(c.damage(d.fs))
+		differ, records, losses := d.judge(c.what)
+		_, _, report := d.salvage(c.what)
+		if c.what == "killed" {
+			if differ > 0 || records != s.records || len(losses) > 0 || !slices.Equal(report.Leftover, left) {
+				t.Errorf("%d rows differ, %d records of %d, losses %v, left over %v", differ, records, s.records, losses, report.Leftover)
+			}
+			continue
+		}
+		var listed []string
+		for _, l := range losses {
+			if strings.Contains(l.Err.Error(), "not named by the manifest") {
+				listed = append(listed, l.File)
+			}
+		}
+		if !slices.Equal(listed, left) || len(report.Leftover) > 0 {
+			t.Errorf("%s: %v are listed, %v left over", c.what, listed, report.Leftover)
+		}
+	}
+}
+
 // TestAFileOfSeveralPartitionsGoesToThoseThatItStillHasRowsOf damages all blocks of a file that one of its two
 // partitions needs.
 func TestAFileOfSeveralPartitionsGoesToThoseThatItStillHasRowsOf(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 // CheckStep is what a check of a store tells: a file that it begins with, a problem that it found, or its end.
 type CheckStep struct {
 	Store ots.InstanceType `json:"store"` // of the instances of this type
-	// File is the next file, when so many bytes of all table and value files of the store are done.
+	// File is the next file, when so many bytes of all table files, value files and log segments are done.
 	File string `json:"file,omitempty"`
 	Done int64  `json:"done,omitempty"`
 	All  int64  `json:"all,omitempty"`

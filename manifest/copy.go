@@ -89,57 +89,58 @@ type Damage struct {
 
 // LoadDamaged is Load for a store whose catalogue may be damaged. It reads the manifest that CURRENT names and its
 // copy. Where both are damaged, the state is that before the damage. Without CURRENT, it reads the newest manifest.
-// An error says that no state is left: it matches ErrNotStore, ErrCorrupt or errNewer, or is of the file system.
-func LoadDamaged(fsys vfs.FS, dir string) (*State, []Damage, error) {
+// complete says that the state is known to be the newest: an end record follows it, or its last record is in both files
+// and nothing follows in either. An error says that no state is left: it matches ErrNotStore, ErrCorrupt or errNewer, or
+// is of the file system.
+func LoadDamaged(fsys vfs.FS, dir string) (_ *State, damage []Damage, complete bool, err error) {
 	number, err := readCurrent(fsys, dir)
 	if err == nil {
-		s, _, damage, err := loadBoth(fsys, dir, number)
-		return s, damage, err
+		s, r, err := loadBoth(fsys, dir, number)
+		return s, r.damage, r.complete, err
 	}
 	if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrNotStore) && !vfs.IsUnreadable(err) {
-		return nil, nil, err
+		return nil, nil, false, err
 	}
 	manifests, unlisted := listManifests(fsys, dir)
 	copies, unlistedToo := listNumbers(fsys, dir, copyName)
 	if unlisted != nil || unlistedToo != nil {
-		return nil, nil, err
+		return nil, nil, false, err
 	}
 	numbers := append(copies, manifests...)
 	slices.Sort(numbers)
 	var found *State
-	var damage []Damage
 	for _, n := range slices.Backward(slices.Compact(numbers)) {
 		second := found != nil
 		if second && !slices.Contains(manifests, n) {
 			continue // what is left of a manifest that was replaced
 		}
-		s, records, lost, failed := loadBoth(fsys, dir, n)
+		s, r, failed := loadBoth(fsys, dir, n)
 		if failed != nil && !errors.Is(failed, ErrCorrupt) {
-			return nil, nil, failed
+			return nil, nil, false, failed
 		}
 		// The newest manifest, if it has only its snapshot, may not have been named by CURRENT yet. Then the one before
 		// went on, or has the same state.
-		if s != nil && (!second || len(lost) == 0) {
+		if s != nil && (!second || len(r.damage) == 0) {
 			name := manifestName(n)
 			if !slices.Contains(manifests, n) {
 				name = copyName(n)
 			}
 			newest := fmt.Errorf("%w; the state is that of %s", err, name)
-			found, damage = s, append(lost, Damage{filepath.Join(dir, CurrentName), -1, newest})
+			found, damage = s, append(r.damage, Damage{filepath.Join(dir, CurrentName), -1, newest})
 		}
-		if second || s != nil && records != 1 {
+		if second || s != nil && r.Records != 1 {
 			break
 		}
 	}
 	if found == nil {
-		return nil, nil, err
+		return nil, nil, false, err
 	}
-	return found, damage, nil
+	return found, damage, false, nil
 }
 
 // loadBoth reads a manifest and its copy, of which one may be missing.
-func loadBoth(fsys vfs.FS, dir string, number uint64) (_ *State, records uint64, damage []Damage, err error) {
-	r := reconciler{name: filepath.Join(dir, manifestName(number))}
+func loadBoth(fsys vfs.FS, dir string, number uint64) (_ *State, r reconciler, err error) {
+	r = reconciler{name: filepath.Join(dir, manifestName(number))}
 	for _, name := range []string{manifestName(number), copyName(number)} {
 		f := &replayer{Report: Report{Name: filepath.Join(dir, name), Number: number}}
 		f.file, err = fsys.Open(f.Name, vfs.OpenOptions{Sequential: true})
@@ -152,11 +153,11 @@ func loadBoth(fsys vfs.FS, dir string, number uint64) (_ *State, records uint64,
 			r.add(f, err)
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) && !r.bad(err) {
-			return nil, 0, nil, err
+			return nil, r, err
 		}
 	}
 	s, err := r.run()
-	return s, r.Records, r.damage, err
+	return s, r, err
 }
 
 // reconciler reads a manifest and its copy from front to back.
@@ -166,6 +167,7 @@ type reconciler struct {
 	files    []*replayer // what can be read of both
 	headed   bool        // one of them has a right header
 	damage   []Damage
+	complete bool  // see LoadDamaged
 	first    error // that was met
 }
 
@@ -206,7 +208,7 @@ func (r *reconciler) run() (s *State, err error) {
 	for _, f := range r.files {
 		r.Size = max(r.Size, f.Size)
 	}
-	offset := int64(blockSize)
+	last, offset := int64(0), int64(blockSize)
 	var newest *replayer
 	for offset < r.Size && !r.Closed {
 		record, from, err := r.record(offset)
@@ -222,12 +224,13 @@ func (r *reconciler) run() (s *State, err error) {
 		}
 		s, newest = next, from
 		r.Records++
-		offset += roundUp(int64(len(record)))
+		last, offset = offset, offset+roundUp(int64(len(record)))
 	}
 	if s == nil {
 		return nil, cmp.Or(r.first, corrupt("%s has no snapshot", r.name))
 	}
 	if r.Closed {
+		r.complete = true
 		return s, nil
 	}
 	lost, err := r.behind(offset, newest)
@@ -236,8 +239,27 @@ func (r *reconciler) run() (s *State, err error) {
 	}
 	if lost != nil {
 		r.damage = append(r.damage, Damage{r.name, offset, lost})
+		return s, nil
 	}
-	return s, nil
+	r.complete, err = r.bothEnd(last, offset)
+	return s, err
+}
+
+// bothEnd reports whether manifest and copy both end with the record between two offsets.
+func (r *reconciler) bothEnd(from, to int64) (bool, error) {
+	for _, f := range r.files {
+		record, err := f.read(from)
+		if record != nil {
+			_, err = f.torn(to) // it is zeros, unless it cannot be read
+		}
+		if err != nil && !r.bad(err) {
+			return false, err
+		}
+		if record == nil || err != nil {
+			return false, nil
+		}
+	}
+	return len(r.files) == 2, nil
 }
 
 // behind says what is lost, or may be, behind the newest record, which ends at an offset and is not an end record.

@@ -17,7 +17,7 @@ import (
 // loadDamaged reads what is left of the store, which must be something.
 func (d *damagedStore) loadDamaged(t *testing.T, what string) (string, []Damage) {
 	t.Helper()
-	s, damage, err := LoadDamaged(d.sim, testDir)
+	s, damage, _, err := LoadDamaged(d.sim, testDir)
 	if err != nil {
 		t.Fatalf("%s: %v", what, err)
 	}
@@ -108,7 +108,7 @@ func TestDamageToManifestAndCopyIsTold(t *testing.T) {
 		"no manifest": {d.manifest: nil, twin: nil},
 	} {
 		d.edit(t, content, func() {
-			if _, _, err := LoadDamaged(d.sim, testDir); !errors.Is(err, ErrCorrupt) {
+			if _, _, _, err := LoadDamaged(d.sim, testDir); !errors.Is(err, ErrCorrupt) {
 				t.Errorf("%s: %v", what, err)
 			}
 		})
@@ -155,7 +155,7 @@ func TestWithoutCurrentTheNewestStateIsTaken(t *testing.T) {
 			})
 		}
 	}
-	if _, _, err := LoadDamaged(vfs.NewSim(vfs.SimOptions{}), testDir); !errors.Is(err, ErrNotStore) {
+	if _, _, _, err := LoadDamaged(vfs.NewSim(vfs.SimOptions{}), testDir); !errors.Is(err, ErrNotStore) {
 		t.Error(err)
 	}
 }
@@ -243,7 +243,7 @@ func TestACopyThatWasNotClosedIsTold(t *testing.T) {
 	write(t, d.sim, twin, d.content[:cut])
 	check := func(what string, fsys vfs.FS, want string, told string) {
 		t.Helper()
-		s, damage, err := LoadDamaged(fsys, testDir)
+		s, damage, _, err := LoadDamaged(fsys, testDir)
 		if err != nil || image(s) != want {
 			t.Errorf("%s: another state, or %v", what, err)
 		}
@@ -318,7 +318,7 @@ func TestALeftOverCopyIsNoManifest(t *testing.T) {
 	if err := sim.Remove(filepath.Join(testDir, CurrentName)); err != nil {
 		t.Fatal(err)
 	}
-	s, damage, err := LoadDamaged(sim, testDir)
+	s, damage, _, err := LoadDamaged(sim, testDir)
 	if err != nil || image(s) != want || len(damage) != 1 || !strings.HasSuffix(damage[0].Err.Error(), "that of "+manifestName(l.number)) {
 		t.Fatalf("another state, or %v, %v", damage, err)
 	}
@@ -327,7 +327,7 @@ func TestALeftOverCopyIsNoManifest(t *testing.T) {
 	if err := sim.Remove(filepath.Join(testDir, manifestName(l.number))); err != nil {
 		t.Fatal(err)
 	}
-	s, damage, err = LoadDamaged(sim, testDir)
+	s, damage, _, err = LoadDamaged(sim, testDir)
 	if err != nil || image(s) != want || !strings.HasSuffix(damage[len(damage)-1].Err.Error(), "that of "+copyName(l.number)) {
 		t.Errorf("the copy alone: another state, or %v, %v", damage, err)
 	}
@@ -384,4 +384,58 @@ func TestAnErrorOfAnOldCopyNamesIt(t *testing.T) {
 		t.Errorf("want a warning that names %s, got %q", name, logged.String())
 	}
 	closeLog(t, l)
+}
+
+// TestOnlyAnEndThatIsProvenIsComplete changes the ends of manifest and copy.
+func TestOnlyAnEndThatIsProvenIsComplete(t *testing.T) {
+	open, closed := newDamagedStore(t, false), newDamagedStore(t, true)
+	twin := filepath.Join(testDir, copyName(2))
+	end := len(bytes.TrimRight(open.content, "\x00"))
+	last := (end - 1) / blockSize * blockSize // the last record takes one block
+	cut := open.content[:last:last]
+	zeroed := append(bytes.Clone(cut), make([]byte, blockSize)...)
+	torn := bytes.Clone(open.content)
+	torn[int(roundUp(int64(end)))+5] = 1
+	write(t, open.sim, twin, open.content)
+	for _, c := range []struct {
+		what           string
+		d              *damagedStore
+		manifest, copy []byte
+		complete       bool
+	}{
+		{"killed", open, open.content, open.content, true},
+		{"the copy has no reserved space", open, open.content, open.content[:end:end], true},
+		{"no copy", open, open.content, nil, false},
+		{"the copy lags", open, open.content, cut, false},
+		{"the copy is zeroed at its end", open, open.content, zeroed, false},
+		{"the manifest is cut", open, cut, open.content, false},
+		{"the manifest is zeroed at its end", open, zeroed, open.content, false},
+		{"the manifest is cut, and the copy lags more", open, cut, open.content[: 2*blockSize : 2*blockSize], false},
+		{"a torn edit", open, torn, open.content, false},
+		{"a torn edit in the copy", open, open.content, torn, false},
+		{"no manifest", open, nil, open.content, false},
+		{"closed", closed, closed.content, closed.content, true},
+		{"closed, no copy", closed, closed.content, nil, true},
+		{"closed, no manifest", closed, nil, closed.content, true},
+		{"closed, the copy lags", closed, closed.content, cut, true},
+	} {
+		c.d.edit(t, map[string][]byte{c.d.manifest: c.manifest, twin: c.copy}, func() {
+			if _, damage, complete, err := LoadDamaged(c.d.sim, testDir); err != nil || complete != c.complete {
+				t.Errorf("%s: complete is %t, %v, %v", c.what, complete, damage, err)
+			}
+		})
+	}
+	for _, glob := range []string{"MANIFEST-*", "COPY-*"} {
+		fault := vfs.NewFault(open.sim, 1)
+		fault.Add(vfs.Rule{Ops: vfs.OpReadAt, Glob: glob, Times: vfs.Forever, Action: vfs.FailWith(syscall.EIO)})
+		if _, _, complete, err := LoadDamaged(fault, testDir); err != nil || complete {
+			t.Errorf("%s cannot be read: complete is %t, %v", glob, complete, err)
+		}
+	}
+	if err := open.sim.Remove(filepath.Join(testDir, CurrentName)); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, complete, err := LoadDamaged(open.sim, testDir); err != nil || complete {
+		t.Errorf("without CURRENT: complete is %t, %v", complete, err)
+	}
 }

@@ -2,6 +2,7 @@ package wal
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 
 	"github.com/flagstone-db/flagstone/internal/vfs"
@@ -33,6 +34,18 @@ func (l listing) dead(minSegment uint64) (names []string) {
 		}
 	}
 	return names
+}
+
+// SegmentBytes returns the size of the segments in dir from first to last, as far as they can be found.
+func SegmentBytes(fsys vfs.FS, dir string, first, last uint64) (bytes int64) {
+	found, _ := list(fsys, dir)
+	for _, n := range found.segments {
+		if first <= n && n <= last {
+			info, _ := fsys.Stat(filepath.Join(dir, segmentName(n)))
+			bytes += info.Size
+		}
+	}
+	return bytes
 }
 
 func list(fsys vfs.FS, dir string) (listing, error) {

@@ -122,17 +122,27 @@ type quietly struct {
 // progressEvery is how long the lines of progress are apart.
 const progressEvery = 5 * time.Second
 
-// progress returns a function that prints how far something has come, every few seconds.
-func (q *quietly) progress(c *output, what string) func(backup.Progress) {
+// due returns a function that says whether a line of progress is due, and how long the work takes so far.
+func (q *quietly) due() func() (took time.Duration, due bool) {
 	begun := time.Now()
 	next := begun.Add(progressEvery)
-	return func(done backup.Progress) {
+	return func() (time.Duration, bool) {
 		now := time.Now()
 		if q.Quiet || now.Before(next) {
-			return
+			return 0, false
 		}
 		next = now.Add(progressEvery)
-		fmt.Fprintf(c.err, "%s: %d of %d files%s\n", what, done.Files, done.AllFiles, howFar(now.Sub(begun), done.Bytes, done.AllBytes))
+		return now.Sub(begun), true
+	}
+}
+
+// progress returns a function that prints how far something has come, every few seconds.
+func (q *quietly) progress(c *output, what string) func(backup.Progress) {
+	due := q.due()
+	return func(done backup.Progress) {
+		if took, ok := due(); ok {
+			fmt.Fprintf(c.err, "%s: %d of %d files%s\n", what, done.Files, done.AllFiles, howFar(took, done.Bytes, done.AllBytes))
+		}
 	}
 }
 
@@ -258,12 +268,11 @@ func (b *backupCreateCommand) sayOthers(ctx context.Context, c *output, repo bac
 // digest makes the file of the digest of a checkpoint, in the checkpoint.
 func (b *backupCreateCommand) digest(ctx context.Context, c *output, checkpoint string) (file string, err error) {
 	limiter := rate.NewLimiter(rate.Limit(b.Rate), int(b.Rate))
-	rows, read, next := 0, int64(0), time.Now().Add(progressEvery)
+	rows, read, due := 0, int64(0), b.due()
 	d, err := takeDigest(ctx, checkpoint, clock.System().NowMillis(), func(n int) error {
 		rows++
 		read += int64(n)
-		if now := time.Now(); !b.Quiet && now.After(next) {
-			next = now.Add(progressEvery)
+		if _, ok := due(); ok {
 			fmt.Fprintf(c.err, "digest: %d rows, %s read\n", rows, bytesText(read))
 		}
 		return limiter.WaitN(ctx, min(n, int(b.Rate)))

@@ -18,6 +18,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"filippo.io/age"
 
@@ -511,4 +513,23 @@ func TestAFlippedByteOfTheStoreIsRefused(t *testing.T) {
 			t.Errorf("there is %s", out)
 		}
 	}
+}
+
+func TestProgressIsDueEveryFewSeconds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		due, never := new(quietly).due(), (&quietly{Quiet: true}).due()
+		for i := range 3 {
+			if _, ok := due(); ok {
+				t.Errorf("line %d is early", i)
+			}
+			time.Sleep(progressEvery)
+			want := time.Duration(i+1) * progressEvery
+			if took, ok := due(); !ok || took != want {
+				t.Errorf("line %d: due %t after %v, want %v", i, ok, took, want)
+			}
+			if _, ok := never(); ok {
+				t.Error("a line although it is quiet")
+			}
+		}
+	})
 }

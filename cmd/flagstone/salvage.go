@@ -21,17 +21,28 @@ type salvageCommand struct {
 	Store  string `arg:"" help:"Directory of the damaged store, which no process has open." type:"path"`
 	Target string `arg:"" help:"Directory of the new store, which must be empty or not exist." type:"path"`
 	JSON   bool   `name:"json" help:"Print one JSON object per loss, and one of totals at the end."`
+	quietly
 }
 
 // Help is the long help of the command.
 func (salvageCommand) Help() string {
-	return `Makes a new store of what is intact in a damaged one, streams, capacity instances, access keys and all, and prints a line for each part that was lost: table, partitions, range of keys, file and offset. Rows of that range may lack cells; and where a lost part held the newer cells or a delete, the row is older than it was, or back. The damaged store is only read. The exit status is 0 if all came back, 3 if something was lost, 1 if no store was made. Until all is there the new store has the name of the target with ".partial" appended; after a kill delete that. If both its manifest and the copy of that are lost, a store cannot be salvaged, because nothing else says to which table a file belongs: restore a backup.`
+	return `Makes a new store of what is intact in a damaged one, streams, capacity instances, access keys and all, and prints a line for each part that was lost: table, partitions, range of keys, file and offset. Rows of that range may lack cells; and where a lost part held the newer cells or a delete, the row is older than it was, or back. Files that an interrupted flush or compaction left over are counted, and are no loss. The damaged store is only read. The exit status is 0 if all came back, 3 if something was lost, 1 if no store was made. Until all is there the new store has the name of the target with ".partial" appended; after a kill delete that. If both its manifest and the copy of that are lost, a store cannot be salvaged, because nothing else says to which table a file belongs: restore a backup.`
 }
 
 // lossError says that something was lost; the command ends with lossStatus.
 type lossError struct{ error }
 
 const lossStatus = 3
+
+// salvageTotals are the totals of all stores of a home, as JSON.
+type salvageTotals struct {
+	Copied    int `json:"copied"`
+	Rewritten int `json:"rewritten"`
+	Lost      int `json:"lost"`
+	Records   int `json:"records"`
+	Leftover  int `json:"leftover"`
+	Losses    int `json:"losses"`
+}
 
 // lossLine is a loss as JSON.
 type lossLine struct {
@@ -86,67 +97,78 @@ func (k *salvageCommand) Run(ctx context.Context, c *output) error {
 	if vfs.Within(k.Store, k.Target) {
 		return fmt.Errorf("%s lies in the damaged store, %s", k.Target, k.Store)
 	}
-	losses := 0
-	err := vfs.BuildDir(vfs.OS(), k.Target, func(partial string) (err error) {
-		losses, err = k.home(ctx, c, partial)
-		return err
+	h := homeSalvage{salvageCommand: k, c: c}
+	err := vfs.BuildDir(vfs.OS(), k.Target, func(partial string) error {
+		h.partial = partial
+		return h.run(ctx)
 	})
-	if err == nil && losses > 0 {
+	if losses := h.totals.Losses; err == nil && losses > 0 {
 		err = lossError{fmt.Errorf("lost: %s; the rest is in %s", countText(losses, "part"), k.Target)}
 	}
 	return err
 }
 
-// home salvages the stores of a home, and what lies beside them, and counts the losses.
-func (k *salvageCommand) home(ctx context.Context, c *output, partial string) (losses int, err error) {
+// homeSalvage salvages the stores of a home, and what lies beside them.
+type homeSalvage struct {
+	*salvageCommand
+	c       *output
+	partial string // the new home
+	totals  salvageTotals
+}
+
+// run salvages all, and prints the losses and then the totals.
+func (h *homeSalvage) run(ctx context.Context) error {
 	for _, within := range []string{".", instances.CapacityDir} {
-		if _, err := os.Stat(filepath.Join(k.Store, within)); within != "." && errors.Is(err, fs.ErrNotExist) {
+		dir := filepath.Join(h.Store, within)
+		if _, err := os.Stat(dir); within != "." && errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		n, err := k.store(ctx, c, partial, within)
-		if err != nil {
-			return 0, fmt.Errorf("cannot salvage the store in %s: %w", filepath.Join(k.Store, within), err)
+		if err := h.store(ctx, within); err != nil {
+			return fmt.Errorf("cannot salvage the store in %s: %w", dir, err)
 		}
-		losses += n
 	}
-	n, err := k.beside(c, partial)
-	losses += n
-	if err != nil {
-		return 0, err
+	if err := h.beside(); err != nil {
+		return err
 	}
-	n, err = k.missing(c, partial)
-	return losses + n, err
+	if err := h.missing(); err != nil {
+		return err
+	}
+	t := &h.totals
+	if h.JSON {
+		return json.NewEncoder(h.c.out).Encode(t)
+	}
+	_, err := fmt.Fprintf(h.c.out, "%s: %s copied, %s written again, %d lost; %s copied; %s left over; lost in all: %s\n",
+		h.Target, countText(t.Copied, "file"), countText(t.Rewritten, "table file"), t.Lost,
+		countText(t.Records, "log record"), countText(t.Leftover, "file"), countText(t.Losses, "part"))
+	return err
 }
 
 // missing lists a capacity store or a registry of instances that must have been there. It looks at what came
 // back of the others.
-func (k *salvageCommand) missing(c *output, partial string) (losses int, err error) {
+func (h *homeSalvage) missing() error {
 	lost := func(file, reason string) error {
-		losses++
-		return k.print(c, &lossLine{Store: ".", File: filepath.Join(k.Store, file), Offset: -1, Error: "missing, " + reason})
+		return h.loss(&lossLine{Store: ".", File: filepath.Join(h.Store, file), Offset: -1, Error: "missing, " + reason})
 	}
-	if !exists(filepath.Join(partial, instances.CapacityDir)) {
-		name, err := instances.CapacityInstance(partial)
+	if !exists(filepath.Join(h.partial, instances.CapacityDir)) {
+		name, err := instances.CapacityInstance(h.partial)
 		if err == nil && name != "" {
 			err = lost(instances.CapacityDir, fmt.Sprintf("but the registry has the capacity instance %s", lineText(name)))
 		}
 		if err != nil {
-			return 0, err
+			return err
 		}
 	}
-	if _, err := os.Lstat(filepath.Join(k.Store, instances.RegistryName)); errors.Is(err, fs.ErrNotExist) {
-		reason, err := needsRegistry(partial)
-		if err == nil && reason == "" && exists(filepath.Join(k.Store, credentialsFile)) {
-			reason = "but a server has made " + credentialsFile + " beside it; it cannot be known whether it named capacity instances, whose store is not there, either"
-		}
-		if err == nil && reason != "" {
-			err = lost(instances.RegistryName, reason)
-		}
-		if err != nil {
-			return 0, err
-		}
+	if _, err := os.Lstat(filepath.Join(h.Store, instances.RegistryName)); !errors.Is(err, fs.ErrNotExist) {
+		return nil
 	}
-	return losses, nil
+	reason, err := needsRegistry(h.partial)
+	if err == nil && reason == "" && exists(filepath.Join(h.Store, credentialsFile)) {
+		reason = "but a server has made " + credentialsFile + " beside it; it cannot be known whether it named capacity instances, whose store is not there, either"
+	}
+	if err == nil && reason != "" {
+		err = lost(instances.RegistryName, reason)
+	}
+	return err
 }
 
 // needsRegistry says why a home must have had a registry of instances; "" if it may have had none.
@@ -166,13 +188,16 @@ func needsRegistry(dir string) (reason string, err error) {
 	return "", nil
 }
 
-// store salvages one store, and prints and counts its losses.
-func (k *salvageCommand) store(ctx context.Context, c *output, partial, within string) (losses int, err error) {
-	report, err := flagstone.Salvage(ctx, filepath.Join(k.Store, within), filepath.Join(partial, within), flagstone.Options{}, func(file string) {
-		fmt.Fprintf(c.err, "reading %s\n", file)
+// store salvages one store, and prints its losses.
+func (h *homeSalvage) store(ctx context.Context, within string) error {
+	due := h.due()
+	report, err := flagstone.Salvage(ctx, filepath.Join(h.Store, within), filepath.Join(h.partial, within), flagstone.Options{}, func(file string, done, all int64) {
+		if took, ok := due(); ok {
+			fmt.Fprintf(h.c.err, "reading %s%s\n", file, howFar(took, done, all))
+		}
 	})
 	if err != nil {
-		return 0, err
+		return err
 	}
 	for _, l := range report.Losses {
 		line := lossLine{
@@ -183,62 +208,60 @@ func (k *salvageCommand) store(ctx context.Context, c *output, partial, within s
 			columns := l.KeyColumns
 			line.From, line.To = encodedKey(l.From, columns, "the first"), encodedKey(l.To, columns, "the last")
 		}
-		if err := k.print(c, &line); err != nil {
-			return 0, err
+		if err := h.loss(&line); err != nil {
+			return err
 		}
 	}
-	if k.JSON {
-		return len(report.Losses), json.NewEncoder(c.out).Encode(map[string]any{
-			"store": within, "copied": report.Copied, "rewritten": report.Rewritten, "lost": report.Lost,
-			"records": report.Records, "losses": len(report.Losses),
-		})
-	}
-	fmt.Fprintf(c.out, "%s: %s copied, %s written again, %d lost; %s copied; lost in all: %s\n",
-		filepath.Join(k.Target, within), countText(report.Copied, "file"), countText(report.Rewritten, "table file"), report.Lost,
-		countText(report.Records, "log record"), countText(len(report.Losses), "part"))
-	return len(report.Losses), nil
+	t := &h.totals
+	t.Copied += report.Copied
+	t.Rewritten += report.Rewritten
+	t.Lost += report.Lost
+	t.Records += report.Records
+	t.Leftover += len(report.Leftover)
+	return nil
 }
 
-func (k *salvageCommand) print(c *output, line *lossLine) error {
-	if k.JSON {
-		return json.NewEncoder(c.out).Encode(line)
+// loss prints and counts a loss.
+func (h *homeSalvage) loss(line *lossLine) error {
+	h.totals.Losses++
+	if h.JSON {
+		return json.NewEncoder(h.c.out).Encode(line)
 	}
-	_, err := fmt.Fprintln(c.out, line.text())
+	_, err := fmt.Fprintln(h.c.out, line.text())
 	return err
 }
 
 // beside copies the registry of instances, access keys and administration, if they are intact.
-func (k *salvageCommand) beside(c *output, partial string) (losses int, err error) {
+func (h *homeSalvage) beside() error {
 	for _, file := range []struct {
 		name   string
 		verify func() error
 	}{
-		{instances.RegistryName, func() error { return instances.Verify(k.Store) }},
-		{admin.FileName, func() error { return admin.Verify(k.Store) }},
-		{credentialsFile, func() error { _, err := readCredentials(filepath.Join(k.Store, credentialsFile)); return err }},
+		{instances.RegistryName, func() error { return instances.Verify(h.Store) }},
+		{admin.FileName, func() error { return admin.Verify(h.Store) }},
+		{credentialsFile, func() error { _, err := readCredentials(filepath.Join(h.Store, credentialsFile)); return err }},
 	} {
-		from := filepath.Join(k.Store, file.name)
+		from := filepath.Join(h.Store, file.name)
 		content, err := vfs.ReadFile(vfs.OS(), from, 1<<20)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			continue
 		case err == nil:
 			if err = file.verify(); err == nil {
-				if err := writeSecret(filepath.Join(partial, file.name), content); err != nil {
-					return 0, err
+				if err := writeSecret(filepath.Join(h.partial, file.name), content); err != nil {
+					return err
 				}
 				continue
 			}
 			if file.name == instances.RegistryName && !errors.Is(err, instances.ErrCorrupt) {
-				return 0, err // it has a newer version
+				return err // it has a newer version
 			}
 		case !vfs.IsUnreadable(err):
-			return 0, err
+			return err
 		}
-		losses++
-		if err := k.print(c, &lossLine{Store: ".", File: from, Offset: -1, Error: oneLine(err)}); err != nil {
-			return 0, err
+		if err := h.loss(&lossLine{Store: ".", File: from, Offset: -1, Error: oneLine(err)}); err != nil {
+			return err
 		}
 	}
-	return losses, nil
+	return nil
 }

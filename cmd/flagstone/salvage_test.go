@@ -89,12 +89,22 @@ func TestSalvageTellsWhetherSomethingWasLost(t *testing.T) {
 			if status := run(context.Background(), args, &output{out: &out, err: &log}); status != c.status || !strings.Contains(out.String(), c.says) {
 				t.Errorf("%s: %v: status %d, %s\n%s", c.what, args, status, out.String(), log.String())
 			}
+			printed := strings.Split(strings.TrimSpace(out.String()), "\n")
+			losses, last := len(printed)-1, printed[len(printed)-1]
 			if line[len(line)-1] == "--json" {
-				for text := range strings.Lines(out.String()) {
-					if !json.Valid([]byte(text)) {
-						t.Errorf("%s: not JSON: %s", c.what, text)
+				for _, text := range printed {
+					if c.status != 1 && !json.Valid([]byte(text)) || strings.Contains(text, `"copied"`) != (text == last && c.status != 1) {
+						t.Errorf("%s: not JSON, or not the totals: %s", c.what, text)
 					}
 				}
+				if want := fmt.Sprintf(`"losses":%d}`, losses); c.status != 1 && !strings.HasSuffix(last, want) {
+					t.Errorf("%s: totals %s, want %s", c.what, last, want)
+				}
+			} else if want := "lost in all: " + countText(losses, "part"); c.status != 1 && !strings.HasSuffix(last, want) {
+				t.Errorf("%s: totals %s, want %s", c.what, last, want)
+			}
+			if want := "lost: " + countText(losses, "part"); c.status == lossStatus && !strings.Contains(log.String(), want) {
+				t.Errorf("%s: %s, want %s", c.what, log.String(), want)
 			}
 			left, err := filepath.Glob(target + "*")
 			if err != nil || (len(left) == 0) != (c.status == 1) || len(left) > 1 {

@@ -26,8 +26,8 @@ type Live struct {
 
 // RunOpen verifies a store that is open, and changes nothing. It verifies the files that s.State names, as far as the
 // store has a use for them until their turn comes, and the log's segments but for the newest one. It holds one file
-// at a time: the store can delete all others. progress is told before each file how many bytes of the table and value
-// files are done. Results are those of Run.
+// at a time: the store can delete all others. progress is told before each file how many bytes of the table files, the
+// value files and the log are done. Results are those of Run.
 func RunOpen(ctx context.Context, s Store, live Live, progress func(file string, done, all int64)) (report Report, err error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -47,6 +47,9 @@ func RunOpen(ctx context.Context, s Store, live Live, progress func(file string,
 	tables := c.tables()
 	for _, f := range tables {
 		all += f.Meta.Size
+	}
+	if live.Oldest != nil {
+		all += wal.SegmentBytes(c.FS, filepath.Join(c.Dir, manifest.WALDir), live.Oldest(), live.Newest()-1)
 	}
 	c.found, c.holdTable, c.holdValues = live.Problem, live.Files.HoldTable, live.Files.HoldValues
 	if err := live.Manifest(); err != nil {

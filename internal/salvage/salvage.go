@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"path/filepath"
 	"slices"
 
@@ -31,11 +32,12 @@ import (
 
 // Store is a closed store. The caller holds its lock.
 type Store struct {
-	FS    vfs.FS
-	Dir   string
-	State *manifest.State   // as the manifest in Dir says,
-	Lost  []manifest.Damage // but for this
-	Table sstable.WriterOptions
+	FS       vfs.FS
+	Dir      string
+	State    *manifest.State   // as the manifest in Dir says,
+	Lost     []manifest.Damage // but for this
+	Complete bool              // the state is known to be the newest
+	Table    sstable.WriterOptions
 }
 
 // Loss is a part of a store that was lost. flagstone.SalvageLoss, which has the same fields, describes them.
@@ -60,26 +62,27 @@ type Report struct {
 	Rewritten int // table files of which something came back
 	Lost      int // table and value files of which nothing did
 	Records   int // of the log
+	Leftover  []string
 	Losses    []Loss
 }
 
 // Run makes a store in target, which must be empty or not exist, of what is intact in s, and changes
 // nothing in s. It makes the manifest last: after an error, or if the process dies, target is no store.
-// progress, if not nil, is called before each file.
-func Run(ctx context.Context, s Store, target string, progress func(file string)) (Report, error) {
-	if progress == nil {
-		progress = func(string) {}
-	}
+// progress, if not nil, is called before each file, with how many bytes of the files are done, and of the log.
+func Run(ctx context.Context, s Store, target string, progress func(file string, done, all int64)) (Report, error) {
 	if names, err := s.FS.List(target); err == nil && len(names) > 0 {
 		return Report{}, fmt.Errorf("%s is not empty", target)
 	}
 	v := &salvager{
-		Store: s, ctx: ctx, target: target, progress: progress, next: s.State.NextFile,
+		Store: s, ctx: ctx, target: target, next: s.State.NextFile,
 		files:   tablefiles.New(s.FS, s.Dir, tablefiles.Options{Access: tablefiles.AccessOnce}, owner{s.State}),
 		damaged: map[uint64]damagedValues{}, dirs: map[string]bool{},
 	}
 	for _, d := range s.Lost {
 		v.report.Losses = append(v.report.Losses, Loss{File: d.File, Offset: d.Offset, Older: true, Err: d.Err})
+	}
+	if v.progress = func(string) {}; progress != nil {
+		v.progress = func(file string) { progress(file, v.done, v.all) }
 	}
 	err := v.run()
 	for _, d := range v.damaged {
@@ -101,6 +104,8 @@ type salvager struct {
 	ctx      context.Context
 	target   string
 	progress func(file string)
+	done     int64 // bytes of the files whose turn has been
+	all      int64 // bytes of all files, and of the log
 	files    *tablefiles.Registry
 	damaged  map[uint64]damagedValues
 	next     uint64 // number of the next table file
@@ -120,6 +125,13 @@ func (v *salvager) run() error {
 			f.Unref()
 		}
 	}()
+	v.all = wal.SegmentBytes(v.FS, filepath.Join(v.Dir, manifest.WALDir), v.State.KnownSegment(), math.MaxUint64)
+	for u := range v.State.ValueFiles() {
+		v.all += u.Size
+	}
+	for _, f := range files {
+		v.all += f.Meta.Size
+	}
 	if err := v.values(); err != nil {
 		return err
 	}
@@ -127,6 +139,7 @@ func (v *salvager) run() error {
 		if err := errors.Join(v.ctx.Err(), v.table(files[0])); err != nil {
 			return err
 		}
+		v.done += files[0].Meta.Size
 		files[0].Unref() // closes it: the indexes of all tables together may be large
 		files = files[1:]
 	}
@@ -139,8 +152,9 @@ func (v *salvager) run() error {
 // errUnnamed says why a file is not brought back.
 var errUnnamed = errors.New("not named by the manifest; what it holds is not brought back")
 
-// unnamed lists the table and value files that the manifest does not name. A manifest whose end is lost is
-// intact as an older one, so a file that is left over cannot be told from one that is needed.
+// unnamed lists the table and value files that the manifest does not name. If the state is the newest, a flush or
+// compaction that was interrupted left them. Otherwise they may be needed: a manifest whose end is lost is intact as an
+// older one. That its files are gone speaks for an older one, too.
 func (v *salvager) unnamed() error {
 	inventory, err := manifest.TakeInventory(v.FS, v.Dir, v.State)
 	if err != nil {
@@ -150,7 +164,12 @@ func (v *salvager) unnamed() error {
 		v.report.Losses = append(v.report.Losses, Loss{File: v.Dir, Offset: -1, Older: true, Err: fmt.Errorf("files that the manifest does not name cannot be listed: %w", err)})
 	}
 	for _, name := range slices.Concat(inventory.Orphans, inventory.Ahead) {
-		v.report.Losses = append(v.report.Losses, Loss{File: filepath.Join(v.Dir, name), Offset: -1, Older: true, Err: errUnnamed})
+		name = filepath.Join(v.Dir, name)
+		if v.Complete && len(inventory.Missing) == 0 {
+			v.report.Leftover = append(v.report.Leftover, name)
+		} else {
+			v.report.Losses = append(v.report.Losses, Loss{File: name, Offset: -1, Older: true, Err: errUnnamed})
+		}
 	}
 	return nil
 }
@@ -224,6 +243,7 @@ func (v *salvager) values() error {
 	for u := range v.State.ValueFiles() {
 		name := filepath.Join(v.Dir, manifest.ValueName(u.Number))
 		v.progress(name)
+		v.done += u.Size
 		r, err := v.files.ValueReader(row.Reference{File: u.Number})
 		if err == nil {
 			_, err = r.Verify(v.ctx.Err)
