@@ -217,7 +217,7 @@ func (c *creator) copy(ctx context.Context, e *entry, w io.Writer) (err error) {
 		c.report()
 	}
 	if e.kind == tableFile && sum.Sum64() != e.sum {
-		return fmt.Errorf("%w: %s does not fit the checksum in the manifest; run 'flagstone check'", ErrSource, e.source.name)
+		return fmt.Errorf("%w: %s of the store does not fit the checksum in the manifest; run 'flagstone check'", ErrSource, e.path)
 	}
 	if e.kind == valueFile {
 		return c.verifyValues(ctx, e, sum.Sum64())

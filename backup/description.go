@@ -46,6 +46,25 @@ type origin struct {
 	micros  int64  // the backup has nothing that was committed later
 }
 
+// within returns the entries of the store in a directory of the backup, "" for that of the backup, as they lie in that
+// directory.
+func (d *description) within(dir string) (ours []entry) {
+	for _, e := range d.entries {
+		if e.path == registryFile || e.path == credentialsFile || e.path == digestFile {
+			continue
+		}
+		store := path.Dir(e.path)
+		for store != "." && !slices.ContainsFunc(d.origins, func(o origin) bool { return o.within == store }) {
+			store = path.Dir(store)
+		}
+		if strings.TrimPrefix(store, ".") == dir {
+			e.path = strings.TrimPrefix(e.path, store+"/")
+			ours = append(ours, e)
+		}
+	}
+	return ours
+}
+
 func (d *description) info() Info {
 	info := Info{Name: d.name, CreatedMillis: d.createdMillis, Files: len(d.entries), AddedBytes: d.added}
 	for i := range d.entries {

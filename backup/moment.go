@@ -198,22 +198,57 @@ func (a *Archive) Moments(ctx context.Context, backups []string) (map[string]Mom
 	return all, ctx.Err()
 }
 
-// RestoreAt is Restore of the newest backup before a moment, in microseconds since the epoch, whose name it returns, and
-// of the log up to the moment, which is included. It passes over backups that cannot be read, and refuses those of
-// several stores. Errors match ErrMoment, too.
-func (a *Archive) RestoreAt(ctx context.Context, micros int64, fsys vfs.FS, dir string, progress func(Progress)) (backup string, err error) {
-	names, err := a.Names(ctx)
-	if err == nil {
-		err = a.ofOne(ctx, names)
-	}
+// RestoreAt is Restore of a backup from before a moment, in microseconds since the epoch, and of the log from there up to
+// the moment, which is included. If no backup is named, it is the newest that can be read, and all must be of one store. It
+// returns the name of the backup. Errors match ErrMoment, too.
+func (a *Archive) RestoreAt(ctx context.Context, backup string, micros int64, fsys vfs.FS, dir string, progress func(Progress)) (string, error) {
+	d, stores, err := a.before(ctx, backup, micros)
 	if err != nil {
 		return "", err
+	}
+	return d.name, a.restore(ctx, d, stores, micros, fsys, dir, progress, "")
+}
+
+// RestoreTableAt is RestoreTable of a moment, as RestoreAt has it. It restores the store that has the table then, and drops
+// its other tables. Stores that do not have it are restored before, and deleted.
+func (a *Archive) RestoreTableAt(ctx context.Context, backup string, micros int64, fsys vfs.FS, dir, table string, progress func(Progress)) (string, error) {
+	d, stores, err := a.before(ctx, backup, micros)
+	if err != nil {
+		return "", err
+	}
+	for i := range stores {
+		at := *stores[i].origin
+		store := *d
+		store.entries = d.within(at.within)
+		at.within, stores[i].origin = "", &at
+		err := a.restore(ctx, &store, stores[i:i+1], micros, fsys, dir, progress, table)
+		if !errors.Is(err, ErrNoTable) {
+			return d.name, err
+		}
+	}
+	return "", fmt.Errorf("%w: backup %s up to %s, table %q", ErrNoTable, d.name, FormatMicros(micros), table)
+}
+
+// before returns the backup with which a restore of a moment begins, and how each of its stores comes to the moment.
+func (a *Archive) before(ctx context.Context, backup string, micros int64) (*description, []storePlan, error) {
+	names := []string{backup}
+	if backup == "" {
+		var err error
+		if names, err = a.Names(ctx); err == nil {
+			err = a.ofOne(ctx, names)
+		}
+		if err != nil {
+			return nil, nil, err
+		}
 	}
 	parts, err := logParts(ctx, a.repo, "")
 	if err != nil {
-		return "", err
+		return nil, nil, err
 	}
 	why := errors.New("no backup before it has kept its log")
+	if backup != "" {
+		why = fmt.Errorf("backup %s is not from before it, or its log was not kept", backup)
+	}
 	var unread []error // of backups that may be newer than the moment
 	for _, name := range slices.Backward(names) {
 		d, err := a.description(ctx, name)
@@ -230,7 +265,7 @@ func (a *Archive) RestoreAt(ctx context.Context, micros int64, fsys vfs.FS, dir 
 			continue
 		}
 		if err != nil {
-			return "", err
+			return nil, nil, err
 		}
 		if stores == nil {
 			continue
@@ -244,9 +279,9 @@ func (a *Archive) RestoreAt(ctx context.Context, micros int64, fsys vfs.FS, dir 
 			}
 			break
 		}
-		return name, a.restore(ctx, d, stores, micros, fsys, dir, progress)
+		return d, stores, nil
 	}
-	return "", errors.Join(append([]error{a.refusal(ctx, micros, why)}, unread...)...)
+	return nil, nil, errors.Join(append([]error{a.refusal(ctx, micros, why)}, unread...)...)
 }
 
 // isUnreadable reports whether an error is of one object, which is damaged, of a newer version, or gone. Others may be

@@ -93,6 +93,12 @@ func (r *logged) shipAll() {
 // restoreAt restores a moment and returns what the store held.
 func (r *logged) restoreAt(micros int64) (content, error) {
 	r.t.Helper()
+	return r.restoreFrom("", micros)
+}
+
+// restoreFrom is restoreAt of a named backup.
+func (r *logged) restoreFrom(backup string, micros int64) (content, error) {
+	r.t.Helper()
 	r.made++
 	dir := fmt.Sprintf("/moment%d", r.made)
 	progress := func(p Progress) {
@@ -100,7 +106,7 @@ func (r *logged) restoreAt(micros int64) (content, error) {
 			r.t.Errorf("progress %+v", p)
 		}
 	}
-	if _, err := r.archive().RestoreAt(r.ctx, micros, r.fs, dir, progress); err != nil {
+	if _, err := r.archive().RestoreAt(r.ctx, backup, micros, r.fs, dir, progress); err != nil {
 		if _, there := r.fs.Stat(dir); there == nil {
 			r.t.Errorf("%s is there after an error", dir)
 		}
@@ -267,6 +273,74 @@ func TestEveryByteOfALogIsVerified(t *testing.T) {
 		got, err := r.restoreAt(r.moments[0].micros)
 		r.ok(err)
 		r.compare("put again", got, r.moments[0].model)
+	}
+}
+
+// TestAMomentFromANamedBackup: an older backup takes the place of one with a damaged object.
+func TestAMomentFromANamedBackup(t *testing.T) {
+	r := newLogged(t, 1, nil)
+	older := r.backUp()
+	r.written(50)
+	r.shipAll()
+	newer := r.backUp()
+	r.written(50)
+	r.shipAll()
+	d, err := r.archive().description(r.ctx, newer)
+	r.ok(err)
+	object := d.entries[slices.IndexFunc(d.entries, func(e entry) bool { return e.path == "CURRENT" })].object()
+	content, err := getAll(r.ctx, r.repo(), object, nil)
+	r.ok(err)
+	content[len(content)/2] ^= 1
+	r.ok(r.repo().Put(r.ctx, object, func(w io.Writer) error {
+		_, err := w.Write(content)
+		return err
+	}))
+	last := r.moments[1]
+	if _, err := r.restoreAt(last.micros); !errors.Is(err, ErrDamaged) {
+		t.Errorf("of any backup: %v", err)
+	}
+	if _, err := r.restoreFrom(newer, r.moments[0].micros); !errors.Is(err, ErrMoment) || !strings.Contains(err.Error(), newer) {
+		t.Errorf("of a backup behind the moment: %v", err)
+	}
+	got, err := r.restoreFrom(older, last.micros)
+	r.ok(err)
+	r.compare("of the older backup", got, last.model)
+}
+
+// TestATableOfAMoment: other tables, made before the backup and after it, do not come, nor do streams.
+func TestATableOfAMoment(t *testing.T) {
+	r := newLogged(t, 1, nil)
+	create := func(name string) {
+		_, err := r.store.CreateTable(r.ctx, flagstone.TableSpec{Name: name, Key: []flagstone.KeyColumn{{Name: "k", Type: row.TypeString}}, Stream: &flagstone.StreamSpec{RetentionSeconds: 3600}})
+		r.ok(err)
+	}
+	create("before")
+	backup := r.backUp()
+	r.written(50)
+	create("after")
+	r.written(50)
+	moment := r.moments[1]
+	r.written(50)
+	r.shipAll()
+	for _, name := range []string{"t", "before", "after"} {
+		from, err := r.archive().RestoreTableAt(r.ctx, "", moment.micros, r.fs, "/"+name, name, nil)
+		if err != nil || from != backup {
+			t.Fatalf("%s: from %q, %v", name, from, err)
+		}
+		store := r.open("/"+name, false)
+		if tables := store.Tables(); len(tables) != 1 || tables[0].Name() != name {
+			t.Errorf("%s: %d tables", name, len(tables))
+		}
+		if name == "t" {
+			r.compare(name, r.rows(store), moment.model)
+		}
+		r.ok(store.Close())
+	}
+	if _, err := r.archive().RestoreTableAt(r.ctx, "", moment.micros, r.fs, "/none", "none", nil); !errors.Is(err, ErrNoTable) {
+		t.Errorf("no table: %v", err)
+	}
+	if _, err := r.fs.Stat("/none"); err == nil {
+		t.Error("a directory is left")
 	}
 }
 

@@ -45,7 +45,7 @@ var (
 	// ErrDamaged reports an object that is not what was put, or that is missing.
 	ErrDamaged = errors.New("damaged")
 	// ErrNotRepository reports that there is no repository, or that it is of another kind.
-	ErrNotRepository = errors.New("no repository of backups")
+	ErrNotRepository = errors.New("no repository of backups that can be used")
 	// ErrNoBackup reports that the repository has no such backup.
 	ErrNoBackup = errors.New("no such backup")
 	// ErrNoTable reports that a backup has no such table.

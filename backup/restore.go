@@ -26,11 +26,12 @@ func (a *Archive) Restore(ctx context.Context, backup string, fsys vfs.FS, dir s
 	if err != nil {
 		return err
 	}
-	return a.restore(ctx, d, nil, 0, fsys, dir, progress)
+	return a.restore(ctx, d, nil, 0, fsys, dir, progress, "")
 }
 
-// restore restores a backup, and then brings stores of it to a moment.
-func (a *Archive) restore(ctx context.Context, d *description, stores []storePlan, micros int64, fsys vfs.FS, dir string, progress func(Progress)) error {
+// restore restores a backup, and then brings stores of it to a moment. Then it drops all tables of dir but the named one;
+// no name drops none.
+func (a *Archive) restore(ctx context.Context, d *description, stores []storePlan, micros int64, fsys vfs.FS, dir string, progress func(Progress), table string) error {
 	fsys = orMachine(fsys)
 	done := Progress{AllFiles: len(d.entries), AllBytes: d.info().Bytes}
 	for _, s := range stores {
@@ -55,6 +56,9 @@ func (a *Archive) restore(ctx context.Context, d *description, stores []storePla
 				err = r.replay(ctx, &stores[i], micros)
 			}
 		}
+		if err == nil && table != "" {
+			err = dropOthers(fsys, partial, table)
+		}
 		return err
 	})
 }
@@ -76,13 +80,13 @@ func (a *Archive) RestoreTable(ctx context.Context, backup string, fsys vfs.FS, 
 				continue
 			}
 			state, err := r.state(ctx, d.entries, within)
-			if err == nil {
-				state, err = onlyTable(state, table)
-			}
 			if err != nil {
 				return err
 			}
-			if state != nil {
+			if others := otherTables(state, table); others != nil {
+				if state, err = state.Apply(others); err != nil {
+					return err
+				}
 				r.progress = progress
 				return r.table(ctx, d.entries, within, state)
 			}
@@ -114,8 +118,8 @@ func (r *restorer) state(ctx context.Context, entries []entry, within string) (*
 	return state, err
 }
 
-// onlyTable drops all tables but one, also its change log. The state is nil if there is no such table.
-func onlyTable(state *manifest.State, table string) (*manifest.State, error) {
+// otherTables returns the edit that drops all tables but one, also its change log; nil if there is no such table.
+func otherTables(state *manifest.State, table string) *manifest.Edit {
 	var others manifest.Edit
 	for _, t := range state.Tables {
 		if t.Name != table || t.Log != nil {
@@ -123,9 +127,24 @@ func onlyTable(state *manifest.State, table string) (*manifest.State, error) {
 		}
 	}
 	if len(others.Dropped) == len(state.Tables) {
-		return nil, nil
+		return nil
 	}
-	return state.Apply(&others)
+	return &others
+}
+
+// dropOthers drops all tables of a store but one, also its change log. The next opening deletes their files.
+func dropOthers(fsys vfs.FS, dir, table string) (err error) {
+	log, state, err := manifest.Open(fsys, dir, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, log.Close()) }()
+	others := otherTables(state, table)
+	if others == nil {
+		return fmt.Errorf("%w: table %q", ErrNoTable, table)
+	}
+	_, err = log.Commit(others)
+	return err
 }
 
 // table makes a store of a state, with files of a store of a backup.

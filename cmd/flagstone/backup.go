@@ -446,7 +446,7 @@ func (p *backupPruneCommand) Run(ctx context.Context, c *output) error {
 	}
 	fmt.Fprintf(c.out, "deleted %d objects, %s\n", report.Objects, bytesText(report.Bytes))
 	if report.Unfinished != "" {
-		fmt.Fprintf(c.out, "objects that no backup needs stay: backup %s is being made, or was just made\n", lineText(report.Unfinished))
+		fmt.Fprintf(c.out, "objects that no backup needs stay: backup %s is being made, or was just made; if that was killed, they go when it has shown no sign of life for %v (--unfinished-after)\n", lineText(report.Unfinished), p.UnfinishedAfter)
 	}
 	if err == nil {
 		p.sweep(ctx, c, repo)

@@ -298,7 +298,7 @@ func TestMistakesOfBackupCommandsAreRefused(t *testing.T) {
 		{"backup verify " + repo + " 2", 1, "2 names"},
 		{"restore " + repo, 2, "--to"},
 		{"restore " + repo + " --at yesterday --to " + at + "/none", 2, "no time"},
-		{"restore " + repo + " 2 --at 2026-11-27T10:00:00Z --to " + at + "/none", 2, "leave"},
+		{"restore " + repo + " 2 --at 2026-11-27T10:00:00Z --to " + at + "/none", 1, "2 names"},
 		{"restore " + repo + " --at 2026-11-27T10:00:00Z --to " + at + "/none", 1, "no backup before it has kept its log; what can be: nothing"},
 		{"backup create " + repo + " --keep-log 1XB --dir " + dir, 2, "--keep-log"},
 		{"backup log " + repo + " --every -1m --dir " + dir, 2, "--every"},

@@ -64,6 +64,12 @@ func TestMomentsAreRestored(t *testing.T) {
 	if out := do(lines[4][1]); !regexp.MustCompile(`archive/orders +1\n`).MatchString(out) || !strings.Contains(out, " up to "+moment+": no problem found") || !strings.Contains(out, "expired since are not counted") {
 		t.Errorf("rehearse prints %s", out)
 	}
+	for _, instance := range []string{"demo", "archive"} {
+		succeed(t, "restore", filepath.Join(at, "backups"), "--at", moment, "--table", "orders", "--as", "orders_then", "--instance", instance, "--dir", dir)
+		if out := succeed(t, "get", "orders_then", "anna", "--dir", dir, "--instance", instance); !strings.Contains(out, "before") {
+			t.Errorf("%s, beside the present table: %s", instance, out)
+		}
+	}
 	_, stopRestored := serving(t, "--dir", restored)
 	for _, instance := range []string{"demo", "archive"} {
 		if out := succeed(t, "get", "orders", "anna", "--dir", restored, "--instance", instance); !strings.Contains(out, "before") {

@@ -12,8 +12,10 @@ import (
 	"strings"
 
 	"github.com/flagstone-db/flagstone"
+	"github.com/flagstone-db/flagstone/backup"
 	"github.com/flagstone-db/flagstone/instances"
 	"github.com/flagstone-db/flagstone/internal/clock"
+	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
 type backupRehearseCommand struct {
@@ -38,7 +40,9 @@ func (b *backupRehearseCommand) Run(ctx context.Context, c *output) (err error) 
 	dir := filepath.Join(scratch, "store")
 	var name string
 	if b.At != "" {
-		name, err = b.restoreAt(ctx, b.At, dir, b.progress(c, "restored"))
+		name, err = b.restoreAt(ctx, c, b.At, func(archive *backup.Archive, name string, micros int64) (string, error) {
+			return archive.RestoreAt(ctx, name, micros, vfs.OS(), dir, b.progress(c, "restored"))
+		})
 	} else {
 		name, err = b.restore(ctx, dir, b.progress(c, "restored"))
 	}

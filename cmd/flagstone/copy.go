@@ -32,7 +32,7 @@ type copyCommand struct {
 	ToDir      string        `name:"to-dir" type:"path" placeholder:"DIR" help:"The folder to copy into, or that has the access key of --to-endpoint. If not given, --dir."`
 	ToEndpoint string        `name:"to-endpoint" placeholder:"URL" help:"The endpoint to copy to, and not the folder --to-dir. If not given, and a server has that folder open, that of the server."`
 	ToInstance string        `name:"to-instance" placeholder:"NAME" help:"The instance to copy to. If not given, that of the table."`
-	ToTable    string        `name:"to-table" placeholder:"NAME" help:"The name of the copy. If not given, that of the table."`
+	ToTable    string        `name:"to-table" placeholder:"NAME" help:"The name of the copy. If not given, that of the table; it must be given between two endpoints."`
 	Progress   time.Duration `default:"5s" placeholder:"DURATION" help:"Say how far it is so often, 0 for never; on a terminal, all the time. ${default} if not given."`
 	ofWriting
 }
@@ -68,7 +68,8 @@ func (p *copyCommand) places(ctx context.Context, c *output) (from, to ofFiles, 
 		}
 	}
 	err = from.locate(ctx, c)
-	if inOne := p.Endpoint == "" && to.Endpoint == "" && samePlace(from.Dir, to.Dir); inOne && err == nil {
+	folders := p.Endpoint == "" && p.ToEndpoint == ""
+	if folders && samePlace(from.Dir, to.Dir) && err == nil {
 		to.Endpoint, to.at = from.Endpoint, from.at // it has one if the folder has a server
 		if to.Endpoint == "" {
 			err = misuse("a copy from the folder %s to itself: one process cannot open it twice; start 'flagstone serve --dir %s' first, and copy while it runs", from.Dir, from.Dir)
@@ -87,7 +88,7 @@ func (p *copyCommand) places(ctx context.Context, c *output) (from, to ofFiles, 
 		switch {
 		case host(from.Endpoint) == host(to.Endpoint):
 			return from, to, misuse("a copy of table %s to itself; give --to-table", from.Table)
-		case p.ToTable == "":
+		case p.ToTable == "" && !folders: // servers of two folders are two
 			return from, to, misuse("%s and %s may be one server, and the copy would be of table %s to itself; if they are not, give --to-table %s", from.Endpoint, to.Endpoint, from.Table, from.Table)
 		}
 	}

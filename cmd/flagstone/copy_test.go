@@ -117,6 +117,9 @@ func TestACopyBeginsAnewWhenItsTargetDoes(t *testing.T) {
 	refused(t, "to itself", "copy", "x", "--dir", second, "--endpoint", to, "--to-endpoint", other)
 	refused(t, "to itself", "copy", "x", "--dir", second, "--endpoint", to, "--to-endpoint", to+"/", "--to-table", "x")
 	refused(t, "give --to-table x", "copy", "x", "--dir", second, "--endpoint", to, "--to-endpoint", "http://other.example")
+	_, stopFirst := serving(t, "--dir", first)
+	done(t, "copy", "x", "--dir", first, "--to-dir", second)
+	stopFirst()
 	t.Setenv(envKeyID, "wrong")
 	t.Setenv(envKeySecret, "wrong")
 	done(t, append(args[:len(args)-2], "--to-table", "y")...)
@@ -149,7 +152,7 @@ func TestACopyTakesExpiredCells(t *testing.T) {
 	write(time.Now().Add(-48 * time.Hour).UnixMilli())
 	done(t, "import", "x", lines, "--endpoint", to, "--dir", second)
 	done(t, args...)
-	refused(t, "Invalid timestamp", "import", "x", lines, "--endpoint", to, "--dir", second)
+	refused(t, "table alter x --version-offset", "import", "x", lines, "--endpoint", to, "--dir", second)
 	stop()
 	described := done(t, "table", "describe", "x", "--dir", second)
 	if !strings.Contains(described, "86400s") || !strings.Contains(described, "9000000000s") {

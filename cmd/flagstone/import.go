@@ -321,6 +321,9 @@ func (m *importCommand) run(ctx context.Context, c *output, im *bulkio.Import, t
 	if n, _, _ := im.Rejects.Sync(); n > 0 {
 		fmt.Fprintf(c.err, "flagstone: rejected %d lines\n", n)
 	}
+	if err != nil && strings.Contains(err.Error(), "Invalid timestamp") { // so an endpoint refuses a version that is too old for the table
+		err = leaving(err, "'flagstone table alter %s --version-offset 4000000000' makes the table take old versions", m.Table)
+	}
 	switch {
 	case err == nil:
 	case m.State != "":

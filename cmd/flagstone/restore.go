@@ -23,7 +23,7 @@ type restoreCommand struct {
 	at
 	quietly
 	To       string `xor:"target" required:"" placeholder:"DIR" type:"path" help:"Directory to make; it must be empty or not exist."`
-	At       string `placeholder:"TIME" help:"The moment to restore, which is included, as 2026-11-27T10:00:00Z or 2026-11-27T10:00:00.123456Z: from the backup before it, and the log that 'backup log' has put. It goes with --to."`
+	At       string `placeholder:"TIME" help:"The moment to restore, which is included, as 2026-11-27T10:00:00Z or 2026-11-27T10:00:00.123456Z: from the newest backup before it, or the one that is named, and the log that 'backup log' has put."`
 	As       string `xor:"target" required:"" placeholder:"TABLE" help:"Restore one table, --table, into the store --dir under this name, also while a server runs."`
 	Table    string `placeholder:"TABLE" help:"The table of the backup; with --as, which is its name if this is not given."`
 	Instance string `default:"demo" env:"FLAGSTONE_INSTANCE" help:"Instance of --table, ${default} if not given."`
@@ -39,15 +39,16 @@ func (restoreCommand) Help() string {
 
 With --as one table comes back into the store --dir, beside the tables that are there. Its rows keep their versions; it has the options of the backup, and no stream. All rows appear at once, at the end. If the command is killed, there is no table, and what it had read is left in the folder 'arrivals' of the store; the next start of the server deletes it.
 
-  flagstone restore /mnt/backups --table orders --as orders_of_monday`
+  flagstone restore /mnt/backups --table orders --as orders_of_monday
+
+With --at, the store or the table comes back as it was at that moment, for which the log must have been kept. --as restores the whole store into that folder first.
+
+  flagstone restore /mnt/backups --at 2026-11-27T10:00:00Z --table orders --as orders_then`
 }
 
 // Run restores a backup, or a table of one.
 func (r *restoreCommand) Run(ctx context.Context, c *output) error {
 	if r.As != "" {
-		if r.At != "" {
-			return misuse("--at goes with --to, and not with --as")
-		}
 		return r.with(ctx, toChange, func(home admin.Admin) error { return r.table(ctx, c, home) })
 	}
 	if r.Table != "" || r.Into != "" {
@@ -56,7 +57,9 @@ func (r *restoreCommand) Run(ctx context.Context, c *output) error {
 	var what string
 	var err error
 	if r.At != "" {
-		what, err = r.restoreAt(ctx, r.At, r.To, r.progress(c, "restored"))
+		what, err = r.restoreAt(ctx, c, r.At, func(archive *backup.Archive, name string, micros int64) (string, error) {
+			return archive.RestoreAt(ctx, name, micros, vfs.OS(), r.To, r.progress(c, "restored"))
+		})
 		what = r.At + ", from backup " + what + ","
 	} else {
 		what, err = r.restore(ctx, r.To, r.progress(c, "restored"))
@@ -81,18 +84,11 @@ func (r *restoreCommand) table(ctx context.Context, c *output, home admin.Admin)
 	case !errors.Is(err, instances.ErrNotFound):
 		return err
 	}
-	archive, err := r.archive(ctx)
-	if err != nil {
-		return err
-	}
-	name, err := archive.Find(ctx, r.Backup)
-	if err != nil {
-		return err
-	}
 	within := rand.Text()
 	dir := filepath.Join(r.Dir, instances.ArrivalsDir, within)
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	if err := archive.RestoreTable(ctx, name, vfs.OS(), dir, r.Instance+"/"+table, r.progress(c, "read")); ended(err) {
+	name, err := r.readTable(ctx, c, dir, r.Instance+"/"+table)
+	if ended(err) {
 		return leaving(err, "the store has no new table")
 	} else if err != nil {
 		return err
@@ -104,6 +100,25 @@ func (r *restoreCommand) table(ctx context.Context, c *output, home admin.Admin)
 	}
 	fmt.Fprintf(c.out, "restored table %s of %s as %s of instance %s\n", table, name, r.As, into)
 	return nil
+}
+
+// readTable makes a directory a store with one table of a backup, or of a moment behind it, and says which.
+func (r *restoreCommand) readTable(ctx context.Context, c *output, dir, table string) (what string, err error) {
+	if r.At != "" {
+		name, err := r.restoreAt(ctx, c, r.At, func(archive *backup.Archive, name string, micros int64) (string, error) {
+			return archive.RestoreTableAt(ctx, name, micros, vfs.OS(), dir, table, r.progress(c, "read"))
+		})
+		return r.At + ", from backup " + name + ",", err
+	}
+	archive, err := r.archive(ctx)
+	if err != nil {
+		return "", err
+	}
+	name, err := archive.Find(ctx, r.Backup)
+	if err != nil {
+		return "", err
+	}
+	return name, archive.RestoreTable(ctx, name, vfs.OS(), dir, table, r.progress(c, "read"))
 }
 
 // restore restores a backup to a directory, and returns its name.
@@ -118,18 +133,35 @@ func (b *ofBackup) restore(ctx context.Context, to string, progress func(backup.
 	return name, archive.Restore(ctx, name, vfs.OS(), to, progress)
 }
 
-// restoreAt restores a moment to a directory, and returns the name of the backup that it began with.
-func (b *ofBackup) restoreAt(ctx context.Context, moment, to string, progress func(backup.Progress)) (string, error) {
+// restoreAt calls restore for a moment, with the name of the backup that the caller wants it to begin with, "" for any. It
+// returns that of the backup that it began with, and says which newer ones cannot be read.
+func (b *ofBackup) restoreAt(ctx context.Context, c *output, moment string, restore func(archive *backup.Archive, name string, micros int64) (string, error)) (name string, err error) {
 	at, err := time.Parse(time.RFC3339Nano, moment)
-	switch {
-	case err != nil:
+	if err != nil {
 		return "", misuse("--at: %q is no time; write one as 2026-11-27T10:00:00Z or 2026-11-27T10:00:00.123456Z", moment)
-	case b.Backup != "":
-		return "", misuse("--at finds the backup before the moment; leave %q out", b.Backup)
 	}
 	archive, err := b.archive(ctx)
 	if err != nil {
 		return "", err
 	}
-	return archive.RestoreAt(ctx, at.UnixMicro(), vfs.OS(), to, progress)
+	if b.Backup != "" {
+		if name, err = archive.Find(ctx, b.Backup); err != nil {
+			return "", err
+		}
+		return restore(archive, name, at.UnixMicro())
+	}
+	name, err = restore(archive, "", at.UnixMicro())
+	if errors.Is(err, backup.ErrDamaged) {
+		return "", fmt.Errorf("%w; if an object of that backup is damaged, name an older one, and --at reads more of the log", err)
+	}
+	if err != nil {
+		return "", err
+	}
+	names, err := archive.Names(ctx)
+	for _, newer := range names {
+		if _, unread := archive.Info(ctx, newer); newer > name && errors.Is(unread, backup.ErrDamaged) {
+			fmt.Fprintf(c.err, "flagstone: not used, since it cannot be read: %s\n", oneLine(unread))
+		}
+	}
+	return name, err
 }
