@@ -1,3 +1,5 @@
+//go:build unix
+
 package bench
 
 import (
@@ -15,6 +17,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -28,43 +31,49 @@ const (
 	backedUpRows  = 2_000_000 // of 1,000 bytes that do not compress
 	backupPhase   = 4 * time.Second
 	backupLead    = time.Second
-	backupPhases  = 15 // beside backups, and one more beside none
+	backupPhases  = 15
+	backupRate    = 8 << 20 // that of the command, if none is given
 	keptPhase     = 3 * time.Second
 	keptLead      = 2 * time.Second
-	keptPhases    = 25 // of each kind
+	keptPhases    = 25
 	backupWriters = 16
 	backupReaders = 2
 )
 
-// backedUp names the variable that says to the test binary which checkpoint it backs up, instead of running tests.
-const backedUp = "FLAGSTONE_BENCH_CHECKPOINT"
+// checkpointEnv is the variable that names a checkpoint. If it is set, the test binary backs that up again and again, and
+// runs no tests.
+const checkpointEnv = "FLAGSTONE_BENCH_CHECKPOINT"
 
 func TestMain(m *testing.M) {
-	if dir := os.Getenv(backedUp); dir != "" {
-		if err := backUp(dir, os.Args[1], os.Args[2]); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
+	if dir := os.Getenv(checkpointEnv); dir != "" {
+		fmt.Fprintln(os.Stderr, backUpForever(dir, os.Getenv("FLAGSTONE_BENCH_REPOSITORY"), os.Getenv("FLAGSTONE_BENCH_RATE")))
+		os.Exit(1)
 	}
 	os.Exit(m.Run())
 }
 
-// backUp makes a backup of a checkpoint at a rate in bytes per second, and prints how many bytes it has read.
-func backUp(dir, repository, bytesPerSecond string) error {
+// backUpForever makes backups of a checkpoint at a rate in bytes per second, one after the other, each in an empty
+// repository. It prints a line for each MiB that it has read.
+func backUpForever(dir, repository, bytesPerSecond string) error {
 	n, err := strconv.ParseInt(bytesPerSecond, 10, 64)
-	if err == nil {
+	for err == nil {
+		said := int64(0)
 		_, err = backup.Create(context.Background(), backup.NewFolder(nil, repository), nil, dir, backup.CreateOptions{
-			BytesPerSecond: n, Progress: func(p backup.Progress) { fmt.Println(p.Bytes) },
+			BytesPerSecond: n, Progress: func(p backup.Progress) {
+				for ; said+mebibyte <= p.Bytes; said += mebibyte {
+					fmt.Println("read")
+				}
+			},
 		})
+		err = errors.Join(err, os.RemoveAll(repository))
 	}
 	return err
 }
 
-// BenchmarkBackup measures puts, which are synced, and gets of random rows of a store of 2 GB: beside no backup,
-// beside backups at the default rate of the command, and beside backups without a limit, one after the other into
-// repositories that are empty. A process of its own makes them, as the command does, of a checkpoint that is made before.
-// Run it with -benchtime 1x. Phases alternate, since the store grows; it reports what BenchmarkKeptLog does.
+// BenchmarkBackup measures puts, which are synced, and gets of random rows of a store of 2 GB: beside backups at the
+// default rate of the command, beside a checkpoint in each phase, which a backup begins with, beside a backup without a
+// limit, and, for what chance does, beside nothing. A process of its own makes the backups, as the command does; it is
+// stopped, and goes on, with the phases. Run it with -benchtime 1x. It reports what BenchmarkKeptLog does.
 func BenchmarkBackup(b *testing.B) {
 	for b.Loop() {
 		dir := b.TempDir()
@@ -72,23 +81,27 @@ func BenchmarkBackup(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		l := backupLoad{b: b, dir: dir, store: store, table: loadForBackup(b, store), lead: backupLead, length: backupPhase}
+		l := backupLoad{b: b, store: store, table: loadForBackup(b, store), lead: backupLead, length: backupPhase}
+		l.phase("warm up", nil)
+		l.series("nothing", nil, backupPhases)
+		l.series("checkpoint", func(ctx context.Context, _ *atomic.Int64) {
+			made := filepath.Join(dir, "made")
+			err := store.Checkpoint(context.Background(), made)
+			<-ctx.Done()
+			if err = errors.Join(err, os.RemoveAll(made)); err != nil {
+				b.Error(err)
+			}
+		}, backupPhases)
 		checkpoint := filepath.Join(dir, "checkpoint")
 		if err := store.Checkpoint(context.Background(), checkpoint); err != nil {
 			b.Fatal(err)
 		}
-		l.phase("warm up", nil)
-		without, limited := rates{}, rates{}
-		without.add(l.phase("none", nil))
-		for range backupPhases {
-			limited.add(l.phase("limited", l.backUps(checkpoint, 8<<20)))
-			without.add(l.phase("none", nil))
-		}
-		reportRatio(b, "puts", limited.puts, without.puts)
-		reportRatio(b, "gets", limited.gets, without.gets)
-		var unlimited rates
-		unlimited.add(l.phase("unlimited", l.backUps(checkpoint, 0)))
-		report(b, map[string]rates{"none": without, "limited": limited, "unlimited": unlimited})
+		l.besideBackups(checkpoint, filepath.Join(dir, "limited"), backupRate, func(beside func(context.Context, *atomic.Int64)) {
+			l.series("backup", beside, backupPhases)
+		})
+		l.besideBackups(checkpoint, filepath.Join(dir, "unlimited"), 0, func(beside func(context.Context, *atomic.Int64)) {
+			l.series("unlimited", beside, 1)
+		})
 		if err := store.Close(); err != nil {
 			b.Fatal(err)
 		}
@@ -114,28 +127,23 @@ func BenchmarkKeptLog(b *testing.B) {
 		b.Run(c.name, func(b *testing.B) {
 			for b.Loop() {
 				dir := b.TempDir()
-				store, err := flagstone.Open(filepath.Join(dir, "store"), flagstone.Options{Sync: c.mode})
+				at := filepath.Join(dir, "store")
+				store, err := flagstone.Open(at, flagstone.Options{Sync: c.mode})
 				if err != nil {
 					b.Fatal(err)
 				}
-				l := backupLoad{b: b, dir: dir, store: store, table: loadForBackup(b, store), text: c.text, lead: keptLead, length: keptPhase}
-				var repo backup.Repository = backup.NewFolder(vfs.OS(), filepath.Join(dir, "repository"))
-				l.backUpFirst(repo)
+				l := backupLoad{b: b, store: store, table: loadForBackup(b, store), text: c.text, lead: keptLead, length: keptPhase}
+				var repo backup.Repository = backup.NewFolder(nil, filepath.Join(dir, "repository"))
+				l.firstBackup(repo, filepath.Join(dir, "checkpoint"))
 				if c.elsewhere {
 					repo = forgetful{repo}
 				}
 				l.phase("warm up", nil)
-				without, kept := rates{}, rates{}
-				without.add(l.phase("none", nil))
-				for range keptPhases {
+				l.series("kept", func(ctx context.Context, bytes *atomic.Int64) {
 					l.keep(1 << 30)
-					kept.add(l.phase("kept", func(ctx context.Context, bytes *atomic.Int64) { l.ship(ctx, repo, bytes) }))
+					l.ship(ctx, at, repo, bytes)
 					l.keep(0)
-					without.add(l.phase("none", nil))
-				}
-				reportRatio(b, "puts", kept.puts, without.puts)
-				reportRatio(b, "gets", kept.gets, without.gets)
-				report(b, map[string]rates{"none": without, "kept": kept})
+				}, keptPhases)
 				if err := store.Close(); err != nil {
 					b.Fatal(err)
 				}
@@ -144,28 +152,35 @@ func BenchmarkKeptLog(b *testing.B) {
 	}
 }
 
-// report reports the medians of several phases.
-func report(b *testing.B, all map[string]rates) {
-	for name, r := range all {
-		slices.Sort(r.puts)
-		slices.Sort(r.gets)
-		b.ReportMetric(r.puts[len(r.puts)/2], name+"-puts/s")
-		b.ReportMetric(r.gets[len(r.gets)/2], name+"-gets/s")
+// series has phases beside something, and as many and one more beside nothing, in turn, and reports them.
+func (l *backupLoad) series(name string, beside func(ctx context.Context, bytes *atomic.Int64), phases int) {
+	var with, without rates
+	without.add(l.phase("none", nil))
+	for range phases {
+		with.add(l.phase(name, beside))
+		without.add(l.phase("none", nil))
 	}
+	l.report(name+"-puts", with.puts, without.puts)
+	l.report(name+"-gets", with.gets, without.gets)
 }
 
-// reportRatio reports the median of what the phases of one kind are to the means of the two beside each, and its bounds.
-func reportRatio(b *testing.B, what string, phases, beside []float64) {
+// report reports the medians of phases and of those beside them, and of what each phase is to the mean of the two beside
+// it, with bounds.
+func (l *backupLoad) report(what string, phases, beside []float64) {
 	ratios := make([]float64, len(phases))
 	for i, rate := range phases {
 		ratios[i] = 2 * rate / (beside[i] + beside[i+1])
 	}
-	slices.Sort(ratios)
+	for _, list := range [][]float64{ratios, phases, beside} {
+		slices.Sort(list)
+	}
+	l.b.ReportMetric(phases[len(phases)/2], what+"/s")
+	l.b.ReportMetric(beside[len(beside)/2], what+"-none/s")
 	n := len(ratios)
-	bound := n/2 - int(math.Sqrt(float64(n))) // 1.96 standard deviations of a binomial count, sqrt(n)/2 each
-	b.ReportMetric(ratios[n/2], what+"-ratio")
-	b.ReportMetric(ratios[bound], what+"-ratio-low")
-	b.ReportMetric(ratios[n-1-bound], what+"-ratio-high")
+	bound := max(int((float64(n)-1.96*math.Sqrt(float64(n)))/2), 0) // 1.96 standard deviations of a binomial count, sqrt(n)/2 each
+	l.b.ReportMetric(ratios[n/2], what+"-ratio")
+	l.b.ReportMetric(ratios[bound], what+"-ratio-low")
+	l.b.ReportMetric(ratios[n-1-bound], what+"-ratio-high")
 }
 
 func loadForBackup(b *testing.B, store *flagstone.Store) *flagstone.Table {
@@ -204,7 +219,6 @@ func thousand(random *rand.Rand) []byte {
 // backupLoad is a store under load.
 type backupLoad struct {
 	b     *testing.B
-	dir   string
 	store *flagstone.Store
 	table *flagstone.Table
 	text  bool // half of each value repeats
@@ -261,48 +275,53 @@ func (l *backupLoad) phase(name string, beside func(ctx context.Context, bytes *
 	return putRate, getRate
 }
 
-// backUps makes backups of a checkpoint in empty repositories, one after the other, in processes of their own, at a rate
-// in bytes per second; 0 is no limit. It deletes them, and the one that the end interrupts.
-func (l *backupLoad) backUps(checkpoint string, rate int64) func(ctx context.Context, bytes *atomic.Int64) {
-	return func(ctx context.Context, bytes *atomic.Int64) {
-		repository := filepath.Join(l.dir, "repository")
-		for ctx.Err() == nil {
-			c := exec.CommandContext(ctx, os.Args[0], repository, fmt.Sprint(rate))
-			c.Env, c.Stderr = append(os.Environ(), backedUp+"="+checkpoint), os.Stderr
-			read, err := c.StdoutPipe()
-			if err == nil {
-				err = c.Start()
-			}
-			if err != nil {
-				l.b.Error(err)
-				return
-			}
-			before := bytes.Load()
-			for lines := bufio.NewScanner(read); lines.Scan(); {
-				if n, err := strconv.ParseInt(lines.Text(), 10, 64); err == nil {
-					bytes.Store(before + n)
-				}
-			}
-			if err := c.Wait(); err != nil && ctx.Err() == nil {
-				l.b.Error(err)
-				return
-			}
-			if err := os.RemoveAll(repository); err != nil {
-				l.b.Error(err)
-				return
-			}
+// besideBackups calls run with what lets a process go on that makes backups of a checkpoint, at a rate in bytes per
+// second, where 0 is no limit, until a phase ends.
+func (l *backupLoad) besideBackups(checkpoint, repository string, rate int64, run func(beside func(context.Context, *atomic.Int64))) {
+	c := exec.Command(os.Args[0])
+	c.Env, c.Stderr = append(os.Environ(), checkpointEnv+"="+checkpoint, "FLAGSTONE_BENCH_REPOSITORY="+repository, fmt.Sprint("FLAGSTONE_BENCH_RATE=", rate)), os.Stderr
+	lines, err := c.StdoutPipe()
+	if err == nil {
+		err = c.Start()
+	}
+	if err != nil {
+		l.b.Fatal(err)
+	}
+	var phase atomic.Pointer[atomic.Int64] // what it has read
+	phase.Store(new(atomic.Int64))
+	var group sync.WaitGroup
+	group.Go(func() {
+		for scanner := bufio.NewScanner(lines); scanner.Scan(); {
+			phase.Load().Add(mebibyte)
 		}
+	})
+	signal := func(s syscall.Signal) {
+		if err := c.Process.Signal(s); err != nil {
+			l.b.Error(err)
+		}
+	}
+	signal(syscall.SIGSTOP)
+	run(func(ctx context.Context, bytes *atomic.Int64) {
+		phase.Store(bytes)
+		signal(syscall.SIGCONT)
+		<-ctx.Done()
+		signal(syscall.SIGSTOP)
+	})
+	_ = c.Process.Kill()
+	group.Wait()
+	_ = c.Wait() // killed
+	if err := os.RemoveAll(repository); err != nil {
+		l.b.Error(err)
 	}
 }
 
-// backUpFirst makes the backup that a kept log continues.
-func (l *backupLoad) backUpFirst(repo backup.Repository) {
-	dir := filepath.Join(l.dir, "checkpoint")
-	err := l.store.Checkpoint(context.Background(), dir)
+// firstBackup makes the backup that a kept log continues.
+func (l *backupLoad) firstBackup(repo backup.Repository, checkpoint string) {
+	err := l.store.Checkpoint(context.Background(), checkpoint)
 	if err == nil {
-		_, err = backup.Create(context.Background(), repo, nil, dir, backup.CreateOptions{})
+		_, err = backup.Create(context.Background(), repo, nil, checkpoint, backup.CreateOptions{})
 	}
-	if err = errors.Join(err, os.RemoveAll(dir)); err != nil {
+	if err = errors.Join(err, os.RemoveAll(checkpoint)); err != nil {
 		l.b.Fatal(err)
 	}
 }
@@ -317,12 +336,12 @@ func (forgetful) Put(_ context.Context, _ string, write func(io.Writer) error) e
 // keep begins or ends to keep the log.
 func (l *backupLoad) keep(limit int64) {
 	if err := l.store.KeepLog(context.Background(), limit); err != nil {
-		l.b.Fatal(err)
+		l.b.Error(err)
 	}
 }
 
-// ship puts the log into a repository, each second. The time that it takes counts to the second.
-func (l *backupLoad) ship(ctx context.Context, repo backup.Repository, bytes *atomic.Int64) {
+// ship puts the log of the store in dir into a repository, each second. The time that it takes counts to the second.
+func (l *backupLoad) ship(ctx context.Context, dir string, repo backup.Repository, bytes *atomic.Int64) {
 	each := time.NewTicker(time.Second)
 	defer each.Stop()
 	for {
@@ -334,7 +353,7 @@ func (l *backupLoad) ship(ctx context.Context, repo backup.Repository, bytes *at
 		kept, err := l.store.KeptLog(ctx)
 		if err == nil {
 			var report backup.ShipReport
-			report, err = backup.Ship(ctx, repo, vfs.OS(), filepath.Join(l.dir, "store"), kept, backup.CreateOptions{BytesPerSecond: 64 << 20}, func(part flagstone.KeptLog) error {
+			report, err = backup.Ship(ctx, repo, vfs.OS(), dir, kept, backup.CreateOptions{BytesPerSecond: 64 << 20}, func(part flagstone.KeptLog) error {
 				return l.store.LogShipped(ctx, part)
 			})
 			bytes.Add(report.Bytes)

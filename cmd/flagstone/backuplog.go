@@ -79,6 +79,11 @@ func (l *backupLogCommand) ship(ctx context.Context, c *output, repo backup.Repo
 			if err != nil {
 				return fmt.Errorf("log of store %s: %w", log.Within, err)
 			}
+			for _, n := range log.Notes {
+				if len(n.Edit) == 0 {
+					fmt.Fprintf(c.err, "flagstone: moments from %s on need another backup: the log does not have %s\n", backup.FormatMicros(n.Micros), lineText(n.What))
+				}
+			}
 			records, bytes, complete = records+report.Records, bytes+report.Bytes, min(complete, log.Micros)
 		}
 		fmt.Fprintf(c.out, "complete up to %s: %d records, %s\n", backup.FormatMicros(complete), records, bytesText(bytes))

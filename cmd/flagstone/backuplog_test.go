@@ -70,6 +70,9 @@ func TestMomentsAreRestored(t *testing.T) {
 			t.Errorf("%s, beside the present table: %s", instance, out)
 		}
 	}
+	if status, _, errOut := command(t, "backup", "log", filepath.Join(at, "backups"), "--dir", dir); status != 0 || !regexp.MustCompile(`moments from 20\S+Z on need another backup: the log does not have \S.* demo/orders_then\n`).MatchString(errOut) {
+		t.Errorf("the log behind a table that was restored: status %d, %s", status, errOut)
+	}
 	_, stopRestored := serving(t, "--dir", restored)
 	for _, instance := range []string{"demo", "archive"} {
 		if out := succeed(t, "get", "orders", "anna", "--dir", restored, "--instance", instance); !strings.Contains(out, "before") {
