@@ -26,8 +26,8 @@ import (
 
 type archiveCommand struct {
 	ofFiles
-	File      string        `arg:"" type:"path" help:"The file, JSON Lines or Parquet, which must not exist."`
-	OlderThan time.Duration `name:"older-than" required:"" placeholder:"DURATION" help:"The age of a cell by its version, such as 24h."`
+	File      string `arg:"" type:"path" help:"The file, JSON Lines or Parquet, which must not exist."`
+	OlderThan inDays `name:"older-than" required:"" placeholder:"DURATION" help:"The age of a cell by its version, such as 36h or 30d."`
 }
 
 // Help is the long help of the command.
@@ -60,7 +60,7 @@ func (a *archiveCommand) Run(ctx context.Context, c *output) (err error) {
 		return fmt.Errorf("%s exists; give another name", a.File)
 	}
 	written := newRowSum()
-	cutoff := time.Now().Add(-a.OlderThan).UnixMilli()
+	cutoff := time.Now().Add(-time.Duration(a.OlderThan)).UnixMilli()
 	p.pick = func(page []rowfile.Row) []rowfile.Row {
 		page = olderCells(page, cutoff)
 		for i := range page {

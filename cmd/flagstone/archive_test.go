@@ -131,7 +131,7 @@ func TestArchivesComeBackByMerge(t *testing.T) {
 		}
 		do := func(words ...string) { done(t, append(words, args...)...) }
 		do("import", "x", file("1.jsonl"))
-		do("archive", "x", file("old1.jsonl"), "--older-than", "24h")
+		do("archive", "x", file("old1.jsonl"), "--older-than", "1d")
 		do("import", "x", file("2.jsonl"), "--merge")
 		do("archive", "x", file("old2.parquet"), "--older-than", "24h")
 		for _, table := range []string{"x", "back"} {

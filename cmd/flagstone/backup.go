@@ -413,7 +413,7 @@ func (v *backupVerifyCommand) Run(ctx context.Context, c *output) error {
 type backupPruneCommand struct {
 	readRepository
 	Keep            int           `placeholder:"N" help:"Keep the newest N of each store."`
-	OlderThan       time.Duration `placeholder:"DURATION" help:"Delete only what is older, as 720h. Without --keep the newest of each store stays."`
+	OlderThan       inDays        `placeholder:"DURATION" help:"Delete only what is older, as 36h or 30d. Without --keep the newest of each store stays."`
 	UnfinishedAfter time.Duration `default:"24h" placeholder:"DURATION" help:"When a backup that was begun, and shows no sign of life, counts as dead: ${default} if not given, at least 2h."`
 }
 
@@ -440,7 +440,7 @@ func (p *backupPruneCommand) Run(ctx context.Context, c *output) error {
 	if err != nil {
 		return err
 	}
-	report, err := archive.Prune(ctx, backup.PruneOptions{Keep: p.Keep, OlderThan: p.OlderThan, UnfinishedAfter: p.UnfinishedAfter})
+	report, err := archive.Prune(ctx, backup.PruneOptions{Keep: p.Keep, OlderThan: time.Duration(p.OlderThan), UnfinishedAfter: p.UnfinishedAfter})
 	for _, name := range report.Backups {
 		fmt.Fprintf(c.out, "deleted %s\n", name)
 	}

@@ -67,6 +67,7 @@ type importCommand struct {
 	Types     []string      `placeholder:"NAME:TYPE" help:"Types of attribute columns of a CSV file whose header has none, such as total:double,count:integer; others are strings. Of JSON Lines with a member for each column; others have the type of the value. Of Parquet: string or binary for byte arrays."`
 	Rename    []string      `sep:"none" placeholder:"FILE=TABLE" help:"The column FILE of the files is the column TABLE of the table; give it once for each."`
 	Skip      []string      `sep:"none" placeholder:"NAME" help:"Leave out this column of the files; give it once for each."`
+	Versions  string        `name:"version-column" placeholder:"NAME" help:"This column of the files has the version of the row's cells, in milliseconds since 1970 or as 2026-11-27T10:00:00Z. It is not stored."`
 	Delimiter string        `default:"," placeholder:"CHARACTER" help:"What separates the fields of CSV files: one ASCII character, such as ';', or tab. A comma if not given."`
 	EmptyAs   rowfile.Empty `name:"empty-as" enum:"quotes,missing,string" default:"quotes" placeholder:"quotes|missing|string" help:"What an empty field of CSV is: quotes, an empty string if it is quoted and else no cell; missing, no cell; string, an empty string. ${default} if not given."`
 	Bulk      bool          `help:"Sort the rows and write them as table files into the folder, past log and memory. The table must have no row between the first and the last of them. All rows appear at once, at the end."`
@@ -88,7 +89,7 @@ type ofWriting struct {
 
 // Help is the long help of the command.
 func (importCommand) Help() string {
-	return `A row that is imported has the columns of the file afterwards, and no others. Of several rows with one key the last one stays. With --merge the cells of the file are put into the row, and its other cells stay. A cell whose file tells no version, as in CSV, gets the time at which the import began.
+	return `A row that is imported has the columns of the file afterwards, and no others. Of several rows with one key the last one stays. With --merge the cells of the file are put into the row, and its other cells stay. A cell whose file tells no version, as in CSV, gets that of --version-column, or the time at which the import began.
 
 JSON Lines are what 'flagstone export' and 'flagstone scan --json' write, or have a member for each column, as {"customer":"anna","n":1,"total":12.5}. The header of a CSV file names the columns; NAME:TYPE gives a type, as in 'flagstone put'. A flat Parquet file has a column for each column. docs/importing.md describes the formats.
 
@@ -199,7 +200,7 @@ func (m *importCommand) names() (map[string]string, error) {
 
 // readOptions say how a file is read.
 func (m *importCommand) readOptions(name string, key []rowfile.Column) (o rowfile.ReadOptions, err error) {
-	o = rowfile.ReadOptions{Key: key, Empty: m.EmptyAs, Comma: m.Delimiter[0]}
+	o = rowfile.ReadOptions{Key: key, Version: m.Versions, Empty: m.EmptyAs, Comma: m.Delimiter[0]}
 	if o.Format, err = m.format(name); err == nil {
 		o.Types, err = m.types()
 	}
@@ -429,6 +430,9 @@ func (m *importCommand) state(target importTarget, inputs []bulkio.Input) (*bulk
 	}
 	if len(m.Rename)+len(m.Skip) > 0 {
 		begin.Settings += fmt.Sprintf(" --rename %q --skip %q", m.Rename, m.Skip)
+	}
+	if m.Versions != "" {
+		begin.Settings += fmt.Sprintf(" --version-column %q", m.Versions)
 	}
 	if m.Merge {
 		begin.Settings += " --merge"

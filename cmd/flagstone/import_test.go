@@ -462,3 +462,21 @@ func TestASilentEndpointIsToldOnce(t *testing.T) {
 		t.Errorf("it said %q", out.String())
 	}
 }
+
+// TestAColumnHasTheVersion imports rows whose versions a column has, as milliseconds and as a time, with a row that has none.
+func TestAColumnHasTheVersion(t *testing.T) {
+	dir, file := newHome(t), filepath.Join(t.TempDir(), "rows.csv")
+	done(t, "table", "create", "x", "--dir", dir, "--key", "k:integer")
+	if err := os.WriteFile(file, []byte("k,at,c\n1,1764237600000,a\n2,2025-11-27T10:00:01Z,b\n3,,c\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, "rows.csv:4: no value for column at", "import", "x", file, "--dir", dir, "--version-column", "at")
+	refused(t, "there is no column when", "import", "x", file, "--dir", dir, "--version-column", "when")
+	done(t, "import", "x", file, "--dir", dir, "--version-column", "at", "--rejects", filepath.Join(t.TempDir(), "rejects"), "--max-rejects", "1")
+	want := `{"key":[{"name":"k","value":1}],"columns":[{"name":"c","version":1764237600000,"value":"a"}]}
+{"key":[{"name":"k","value":2}],"columns":[{"name":"c","version":1764237601000,"value":"b"}]}
+`
+	if got := done(t, "export", "x", "--dir", dir); got != want {
+		t.Errorf("got %s", got)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // size is a number of bytes on the command line: 4096, 64KiB, 512MiB, 2GiB.
@@ -51,3 +52,27 @@ func (r *byteRate) UnmarshalText(text []byte) error {
 	}
 	return nil
 }
+
+// inDays is a duration on the command line, also in days: 36h, 30d.
+type inDays time.Duration
+
+// UnmarshalText parses a duration.
+func (d *inDays) UnmarshalText(text []byte) error {
+	var t time.Duration
+	var err error
+	if days, ok := strings.CutSuffix(string(text), "d"); ok {
+		var n uint64
+		n, err = strconv.ParseUint(days, 10, 15)
+		t = time.Duration(n) * 24 * time.Hour
+	} else {
+		t, err = time.ParseDuration(string(text))
+	}
+	if err != nil {
+		return fmt.Errorf("%q is no time; write 36h or 30d", text)
+	}
+	*d = inDays(t)
+	return nil
+}
+
+// String prints a duration.
+func (d inDays) String() string { return time.Duration(d).String() }

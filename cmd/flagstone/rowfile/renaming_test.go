@@ -60,3 +60,37 @@ func TestColumnsOfAFileGetOtherNames(t *testing.T) {
 		}
 	}
 }
+
+func TestAColumnHasTheVersions(t *testing.T) {
+	key := []Column{{"k", row.TypeString}}
+	for _, c := range []struct {
+		format   Format
+		in, want string
+	}{
+		{CSV, "k,at,c\na,1764237600000,x\n", "c@1764237600000"},
+		{CSV, "k,at:integer,c\na,5,x\n", "c@5"},
+		{CSV, "k,at,c\na,2025-11-27T10:00:00Z,x\n", "c@1764237600000"},
+		{CSV, "k,at\na,5\n", ""},
+		{JSON, `{"k":"a","at":7,"c":"x","d":1}`, "c@7 d@7"},
+		{JSON, `{"key":[{"name":"k","value":"a"}],"columns":[{"name":"c","version":3,"value":"x"},{"name":"at","version":9,"value":4}]}`, "c@3"},
+		{CSV, "k,c\na,x\n", "there is no column at, which would have the versions"},
+		{CSV, "k,at,c\na,,x\n", "line 2: no value for column at, which has the version"},
+		{CSV, "k,at,c\na,-1,x\n", "line 2: column at: a version is milliseconds since 1970, or a time as 2026-11-27T10:00:00Z: -1 is below 0"},
+		{CSV, "k,at,c\na,yesterday,x\n", `"yesterday" as "2006"`},
+		{JSON, `{"k":"a","at":true}`, "a value of type boolean"},
+	} {
+		r, err := NewReader(bytes.NewReader([]byte(c.in)), int64(len(c.in)), &ReadOptions{Format: c.format, Key: key, Version: "at"})
+		var out Row
+		if err == nil {
+			err = r.Next(&out)
+		}
+		var cells []string
+		for _, cell := range out.Cells {
+			cells = append(cells, fmt.Sprint(cell.Name, "@", cell.Version))
+		}
+		slices.Sort(cells)
+		if got := strings.Join(cells, " "); err == nil && got != c.want || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s %s: %s, %v, want %s", c.format, c.in, got, err, c.want)
+		}
+	}
+}

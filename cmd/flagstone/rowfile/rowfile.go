@@ -128,19 +128,22 @@ type ReadOptions struct {
 	Key    []Column            // of the table
 	Types  map[string]row.Type // of attribute columns of CSV that have none in the header, of JSON Lines with a member for each column, and of byte arrays of Parquet
 	Names  map[string]string   // in the table, of columns by their names in the file; "" leaves an attribute column out
-	Empty  Empty               // of CSV
-	Comma  byte                // what separates the fields of CSV; 0: a comma
-	At     Position            // where to begin; the zero Position is the beginning of the file
+	// Version is the column of the file that has the version of the row's cells of which the file does not tell it:
+	// milliseconds, or text as RFC 3339 has it. It is no cell. "": there is none.
+	Version string
+	Empty   Empty    // of CSV
+	Comma   byte     // what separates the fields of CSV; 0: a comma
+	At      Position // where to begin; the zero Position is the beginning of the file
 }
 
 // NewReader begins to read a file. size is its length in bytes, 0 if it is unknown. The input of a Parquet file must be
 // an io.ReaderAt, and that of a reader which begins elsewhere an io.Seeker.
 func NewReader(in io.Reader, size int64, o *ReadOptions) (Reader, error) {
 	r, err := newReader(in, size, o.inFile())
-	if err != nil || len(o.Names) == 0 {
+	if err != nil || len(o.Names) == 0 && o.Version == "" {
 		return r, err
 	}
-	return rename(r, o.Names)
+	return rename(r, o.Names, o.Version)
 }
 
 func newReader(in io.Reader, size int64, o *ReadOptions) (Reader, error) {
