@@ -32,7 +32,7 @@ type copyCommand struct {
 	ToDir      string        `name:"to-dir" type:"path" placeholder:"DIR" help:"The folder to copy into, or that has the access key of --to-endpoint. If not given, --dir."`
 	ToEndpoint string        `name:"to-endpoint" placeholder:"URL" help:"The endpoint to copy to, and not the folder --to-dir. If not given, and a server has that folder open, that of the server."`
 	ToInstance string        `name:"to-instance" placeholder:"NAME" help:"The instance to copy to. If not given, that of the table."`
-	ToTable    string        `name:"to-table" placeholder:"NAME" help:"The name of the copy. If not given, that of the table; it must be given between two endpoints."`
+	ToTable    string        `name:"to-table" placeholder:"NAME" help:"The name of the copy. If not given, that of the table; it must be given between two addresses."`
 	Progress   time.Duration `default:"5s" placeholder:"DURATION" help:"Say how far it is so often, 0 for never; on a terminal, all the time. ${default} if not given."`
 	ofWriting
 }

@@ -207,9 +207,15 @@ func (m *importCommand) readOptions(name string, key []rowfile.Column) (o rowfil
 	if err == nil {
 		o.Names, err = m.names()
 	}
+	if _, named := o.Names[m.Versions]; named {
+		err = cmp.Or(err, misuse("--version-column %s: it is in --rename or --skip, and is not stored", m.Versions))
+	}
 	for i := range key {
 		if slices.Contains(m.Skip, key[i].Name) {
 			err = cmp.Or(err, misuse("--skip %s: the key of the table has this column", key[i].Name))
+		}
+		if m.Versions == key[i].Name {
+			err = cmp.Or(err, misuse("--version-column %s: the key of the table has this column", m.Versions))
 		}
 	}
 	return o, err
@@ -322,8 +328,8 @@ func (m *importCommand) run(ctx context.Context, c *output, im *bulkio.Import, t
 	if n, _, _ := im.Rejects.Sync(); n > 0 {
 		fmt.Fprintf(c.err, "flagstone: rejected %d lines\n", n)
 	}
-	if err != nil && strings.Contains(err.Error(), "Invalid timestamp") { // so an endpoint refuses a version that is too old for the table
-		err = leaving(err, "'flagstone table alter %s --version-offset 4000000000' makes the table take old versions", m.Table)
+	if err != nil && strings.Contains(err.Error(), "Invalid timestamp") { // of an endpoint
+		err = leaving(err, "a version must be within the Time To Live, and within the Max Version Offset of the clock, which 'flagstone table alter %s --version-offset 4000000000' widens", m.Table)
 	}
 	switch {
 	case err == nil:

@@ -471,6 +471,8 @@ func TestAColumnHasTheVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused(t, "rows.csv:4: no value for column at", "import", "x", file, "--dir", dir, "--version-column", "at")
+	refused(t, "the key of the table has this column", "import", "x", file, "--dir", dir, "--version-column", "k")
+	refused(t, "it is in --rename or --skip", "import", "x", file, "--dir", dir, "--version-column", "at", "--skip", "at")
 	refused(t, "there is no column when", "import", "x", file, "--dir", dir, "--version-column", "when")
 	done(t, "import", "x", file, "--dir", dir, "--version-column", "at", "--rejects", filepath.Join(t.TempDir(), "rejects"), "--max-rejects", "1")
 	want := `{"key":[{"name":"k","value":1}],"columns":[{"name":"c","version":1764237600000,"value":"a"}]}

@@ -41,7 +41,7 @@ With --as one table comes back into the store --dir, beside the tables that are 
 
   flagstone restore /mnt/backups --table orders --as orders_of_monday
 
-With --at, the store or the table comes back as it was at that moment, for which the log must have been kept. --as restores the whole store into that folder first.
+With --at, the store or the table comes back as it was at that moment, for which the log must have been kept. --as restores all of a store into that folder first, and wants the log of all stores to reach the moment.
 
   flagstone restore /mnt/backups --at 2026-11-27T10:00:00Z --table orders --as orders_then`
 }
@@ -151,17 +151,20 @@ func (b *ofBackup) restoreAt(ctx context.Context, c *output, moment string, rest
 		return restore(archive, name, at.UnixMicro())
 	}
 	name, err = restore(archive, "", at.UnixMicro())
-	if errors.Is(err, backup.ErrDamaged) {
+	if errors.Is(err, backup.ErrDamaged) && !errors.Is(err, backup.ErrMoment) {
 		return "", fmt.Errorf("%w; if an object of that backup is damaged, name an older one, and --at reads more of the log", err)
 	}
 	if err != nil {
 		return "", err
 	}
-	names, err := archive.Names(ctx)
+	names, _ := archive.Names(ctx) // the restore has succeeded
 	for _, newer := range names {
-		if _, unread := archive.Info(ctx, newer); newer > name && errors.Is(unread, backup.ErrDamaged) {
-			fmt.Fprintf(c.err, "flagstone: not used, since it cannot be read: %s\n", oneLine(unread))
+		if newer <= name {
+			continue
+		}
+		if _, err := archive.Info(ctx, newer); err != nil {
+			fmt.Fprintf(c.err, "flagstone: not used, since it cannot be read: %s\n", oneLine(err))
 		}
 	}
-	return name, err
+	return name, nil
 }

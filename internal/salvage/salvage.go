@@ -112,9 +112,10 @@ type salvager struct {
 	edit     manifest.Edit
 	dirs     map[string]bool // of target, to be synced
 	report   Report
+	logLost  bool // a part of the log was lost
 }
 
-// run works through values, tables and log, and then makes the manifest.
+// run works through values, tables and log, makes the manifest, and then lists what it does not name.
 func (v *salvager) run() error {
 	if err := vfs.MakeDir(v.FS, "", v.target); err != nil {
 		return err
@@ -143,10 +144,10 @@ func (v *salvager) run() error {
 		files[0].Unref() // closes it: the indexes of all tables together may be large
 		files = files[1:]
 	}
-	if err := v.unnamed(); err != nil {
+	if err := v.finish(); err != nil {
 		return err
 	}
-	return v.finish()
+	return v.unnamed()
 }
 
 // errUnnamed says why a file is not brought back.
@@ -154,7 +155,7 @@ var errUnnamed = errors.New("not named by the manifest; what it holds is not bro
 
 // unnamed lists the table and value files that the manifest does not name. If the state is the newest, a flush or
 // compaction that was interrupted left them. Otherwise they may be needed: a manifest whose end is lost is intact as an
-// older one. That its files are gone speaks for an older one, too.
+// older one. That its files, or segments of the log that it needs, are gone speaks for an older one, too.
 func (v *salvager) unnamed() error {
 	inventory, err := manifest.TakeInventory(v.FS, v.Dir, v.State)
 	if err != nil {
@@ -165,7 +166,7 @@ func (v *salvager) unnamed() error {
 	}
 	for _, name := range slices.Concat(inventory.Orphans, inventory.Ahead) {
 		name = filepath.Join(v.Dir, name)
-		if v.Complete && len(inventory.Missing) == 0 {
+		if v.Complete && len(inventory.Missing) == 0 && !v.logLost {
 			v.report.Leftover = append(v.report.Leftover, name)
 		} else {
 			v.report.Losses = append(v.report.Losses, Loss{File: name, Offset: -1, Older: true, Err: errUnnamed})
@@ -411,6 +412,7 @@ func (v *salvager) log(id [16]byte) (manifest.LogEnd, error) {
 		}
 		return errors.Join(err, v.ctx.Err())
 	}, func(l wal.Loss) {
+		v.logLost = true
 		if l.To == 0 {
 			l.From = -1
 		}

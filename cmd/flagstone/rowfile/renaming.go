@@ -3,7 +3,6 @@ package rowfile
 // This file gives columns of a file other names, and cells the versions that a column has.
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -99,7 +98,7 @@ func (r *renaming) versions(out *Row) error {
 	if err != nil {
 		return fmt.Errorf("column %s: %w", r.version, err)
 	}
-	out.Cells = slices.Delete(out.Cells, at, at+1)
+	out.Cells = slices.DeleteFunc(out.Cells, func(c Cell) bool { return c.Name == r.version })
 	for i := range out.Cells {
 		if out.Cells[i].Version == NoVersion {
 			out.Cells[i].Version = version
@@ -107,6 +106,9 @@ func (r *renaming) versions(out *Row) error {
 	}
 	return nil
 }
+
+// maxVersion is the end of the year 9999: what lies behind it are microseconds, as times of Parquet often are.
+const maxVersion = 253402300799999
 
 // versionOf returns the milliseconds that an integer is, or the text of one, or of a time.
 func versionOf(v row.Value) (millis int64, err error) {
@@ -122,8 +124,11 @@ func versionOf(v row.Value) (millis int64, err error) {
 	default:
 		err = fmt.Errorf("a value of type %s", v.Type())
 	}
-	if err != nil || millis < 0 {
-		return 0, fmt.Errorf("a version is milliseconds since 1970, or a time as 2026-11-27T10:00:00Z: %w", cmp.Or(err, fmt.Errorf("%d is below 0", millis)))
+	if err == nil && (millis < 0 || millis > maxVersion) {
+		err = fmt.Errorf("%d is not between 1970 and the year 9999", millis)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("a version is milliseconds since 1970, or a time as 2026-11-27T10:00:00Z: %w", err)
 	}
 	return millis, nil
 }

@@ -75,7 +75,9 @@ func TestAColumnHasTheVersions(t *testing.T) {
 		{JSON, `{"key":[{"name":"k","value":"a"}],"columns":[{"name":"c","version":3,"value":"x"},{"name":"at","version":9,"value":4}]}`, "c@3"},
 		{CSV, "k,c\na,x\n", "there is no column at, which would have the versions"},
 		{CSV, "k,at,c\na,,x\n", "line 2: no value for column at, which has the version"},
-		{CSV, "k,at,c\na,-1,x\n", "line 2: column at: a version is milliseconds since 1970, or a time as 2026-11-27T10:00:00Z: -1 is below 0"},
+		{CSV, "k,at,c\na,-1,x\n", "line 2: column at: a version is milliseconds since 1970, or a time as 2026-11-27T10:00:00Z: -1 is not between 1970 and the year 9999"},
+		{JSON, `{"k":"a","at":1764237600000000}`, "1764237600000000 is not between 1970 and the year 9999"},
+		{JSON, `{"key":[{"name":"k","value":"a"}],"columns":[{"name":"at","version":9,"value":4},{"name":"at","version":8,"value":3}]}`, ""},
 		{CSV, "k,at,c\na,yesterday,x\n", `"yesterday" as "2006"`},
 		{JSON, `{"k":"a","at":true}`, "a value of type boolean"},
 	} {
