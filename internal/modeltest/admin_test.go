@@ -41,7 +41,8 @@ func (m *machine) step() {
 
 // meanwhile does something, a merge perhaps, and has a few other operations
 // done in the middle of it: when it comes to write a table file. Table files
-// are written without any lock that these operations need.
+// are written without any lock that these operations need. A removal does not
+// count: that of a file which a helper still reads comes when that is done.
 func (m *machine) meanwhile(do func()) {
 	others := []func(*machine){
 		(*machine).alter, (*machine).openSnapshot, (*machine).closeSnapshot, (*machine).get, (*machine).getHeld,
@@ -54,7 +55,7 @@ func (m *machine) meanwhile(do func()) {
 	}
 	calls, doing := m.rng.IntN(8), m.doing
 	m.faults.Observe(vfs.Observer{Before: func(c vfs.Call) {
-		if m.within || c.Op&vfs.OpMutating == 0 || path.Ext(c.Name) != ".sst" {
+		if m.within || c.Op&(vfs.OpMutating&^vfs.OpRemove) == 0 || path.Ext(c.Name) != ".sst" {
 			return
 		}
 		if calls--; calls >= 0 {
