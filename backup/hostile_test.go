@@ -339,7 +339,10 @@ func TestStoresShareARepository(t *testing.T) {
 	}
 	for what, find := range map[string]func() (string, error){
 		"newest": func() (string, error) { return a.Find(r.ctx, "") },
-		"moment": func() (string, error) { return a.RestoreAt(r.ctx, "", 1, r.fs, "/at", nil) },
+		"moment": func() (string, error) {
+			name, _, err := a.RestoreAt(r.ctx, "", 1, r.fs, "/at", nil)
+			return name, err
+		},
 	} {
 		if name, err := find(); !errors.Is(err, ErrNoBackup) || !strings.Contains(err.Error(), mine[2]) || !strings.Contains(err.Error(), last.Store[:8]) {
 			t.Errorf("%s: %q, %v", what, name, err)

@@ -200,21 +200,21 @@ func (a *Archive) Moments(ctx context.Context, backups []string) (map[string]Mom
 
 // RestoreAt is Restore of a backup from before a moment, in microseconds since the epoch, and of the log from there up to
 // the moment, which is included. If no backup is named, it is the newest that can be read, and all must be of one store. It
-// returns the name of the backup. Errors match ErrMoment, too.
-func (a *Archive) RestoreAt(ctx context.Context, backup string, micros int64, fsys vfs.FS, dir string, progress func(Progress)) (string, error) {
-	d, stores, err := a.before(ctx, backup, micros)
+// returns the name of the backup, and the errors of newer ones that it passed over. Errors match ErrMoment, too.
+func (a *Archive) RestoreAt(ctx context.Context, backup string, micros int64, fsys vfs.FS, dir string, progress func(Progress)) (from string, unread []error, err error) {
+	d, stores, unread, err := a.before(ctx, backup, micros)
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
-	return d.name, a.restore(ctx, d, stores, micros, fsys, dir, progress, "")
+	return d.name, unread, a.restore(ctx, d, stores, micros, fsys, dir, progress, "")
 }
 
 // RestoreTableAt is RestoreTable of a moment, as RestoreAt has it. It restores the store that has the table then, and drops
 // its other tables. Stores that do not have it are restored before, and deleted.
-func (a *Archive) RestoreTableAt(ctx context.Context, backup string, micros int64, fsys vfs.FS, dir, table string, progress func(Progress)) (string, error) {
-	d, stores, err := a.before(ctx, backup, micros)
+func (a *Archive) RestoreTableAt(ctx context.Context, backup string, micros int64, fsys vfs.FS, dir, table string, progress func(Progress)) (from string, unread []error, err error) {
+	d, stores, unread, err := a.before(ctx, backup, micros)
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
 	for i := range stores {
 		at := *stores[i].origin
@@ -223,33 +223,32 @@ func (a *Archive) RestoreTableAt(ctx context.Context, backup string, micros int6
 		at.within, stores[i].origin = "", &at
 		err := a.restore(ctx, &store, stores[i:i+1], micros, fsys, dir, progress, table)
 		if !errors.Is(err, ErrNoTable) {
-			return d.name, err
+			return d.name, unread, err
 		}
 	}
-	return "", fmt.Errorf("%w: backup %s up to %s, table %q", ErrNoTable, d.name, FormatMicros(micros), table)
+	return "", nil, fmt.Errorf("%w: backup %s up to %s, table %q", ErrNoTable, d.name, FormatMicros(micros), table)
 }
 
-// before returns the backup with which a restore of a moment begins, and how each of its stores comes to the moment.
-func (a *Archive) before(ctx context.Context, backup string, micros int64) (*description, []storePlan, error) {
+// before returns the backup with which a restore of a moment begins, how each of its stores comes to the moment, and the
+// errors of backups that may be newer and cannot be read.
+func (a *Archive) before(ctx context.Context, backup string, micros int64) (_ *description, _ []storePlan, unread []error, err error) {
 	names := []string{backup}
 	if backup == "" {
-		var err error
 		if names, err = a.Names(ctx); err == nil {
 			err = a.ofOne(ctx, names)
 		}
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, nil, err
 		}
 	}
 	parts, err := logParts(ctx, a.repo, "")
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	why := errors.New("no backup before it has kept its log")
 	if backup != "" {
 		why = fmt.Errorf("backup %s is not from before it, or its log was not kept", backup)
 	}
-	var unread []error // of backups that may be newer than the moment
 	for _, name := range slices.Backward(names) {
 		d, err := a.description(ctx, name)
 		if err == nil && slices.ContainsFunc(d.origins, func(o origin) bool { return o.micros > micros }) {
@@ -265,7 +264,7 @@ func (a *Archive) before(ctx context.Context, backup string, micros int64) (*des
 			continue
 		}
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, nil, err
 		}
 		if stores == nil {
 			continue
@@ -279,9 +278,9 @@ func (a *Archive) before(ctx context.Context, backup string, micros int64) (*des
 			}
 			break
 		}
-		return d, stores, nil
+		return d, stores, unread, nil
 	}
-	return nil, nil, errors.Join(append([]error{a.refusal(ctx, micros, why)}, unread...)...)
+	return nil, nil, nil, errors.Join(append([]error{a.refusal(ctx, micros, why)}, unread...)...)
 }
 
 // isUnreadable reports whether an error is of one object, which is damaged, of a newer version, or gone. Others may be

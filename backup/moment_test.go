@@ -106,7 +106,7 @@ func (r *logged) restoreFrom(backup string, micros int64) (content, error) {
 			r.t.Errorf("progress %+v", p)
 		}
 	}
-	if _, err := r.archive().RestoreAt(r.ctx, backup, micros, r.fs, dir, progress); err != nil {
+	if _, _, err := r.archive().RestoreAt(r.ctx, backup, micros, r.fs, dir, progress); err != nil {
 		if _, there := r.fs.Stat(dir); there == nil {
 			r.t.Errorf("%s is there after an error", dir)
 		}
@@ -305,6 +305,11 @@ func TestAMomentFromANamedBackup(t *testing.T) {
 	got, err := r.restoreFrom(older, last.micros)
 	r.ok(err)
 	r.compare("of the older backup", got, last.model)
+	r.ok(putEmpty(r.ctx, r.repo(), backupsPrefix+newer))
+	from, unread, err := r.archive().RestoreAt(r.ctx, "", last.micros, r.fs, "/passed", nil)
+	if err != nil || from != older || len(unread) != 1 || !strings.Contains(unread[0].Error(), newer) {
+		t.Errorf("past a description that cannot be read: from %q, passed over %v, %v", from, unread, err)
+	}
 }
 
 // TestATableOfAMoment: other tables, made before the backup and after it, do not come, nor do streams.
@@ -323,7 +328,7 @@ func TestATableOfAMoment(t *testing.T) {
 	r.written(50)
 	r.shipAll()
 	for _, name := range []string{"t", "before", "after"} {
-		from, err := r.archive().RestoreTableAt(r.ctx, "", moment.micros, r.fs, "/"+name, name, nil)
+		from, _, err := r.archive().RestoreTableAt(r.ctx, "", moment.micros, r.fs, "/"+name, name, nil)
 		if err != nil || from != backup {
 			t.Fatalf("%s: from %q, %v", name, from, err)
 		}
@@ -336,7 +341,7 @@ func TestATableOfAMoment(t *testing.T) {
 		}
 		r.ok(store.Close())
 	}
-	if _, err := r.archive().RestoreTableAt(r.ctx, "", moment.micros, r.fs, "/none", "none", nil); !errors.Is(err, ErrNoTable) {
+	if _, _, err := r.archive().RestoreTableAt(r.ctx, "", moment.micros, r.fs, "/none", "none", nil); !errors.Is(err, ErrNoTable) {
 		t.Errorf("no table: %v", err)
 	}
 	if _, err := r.fs.Stat("/none"); err == nil {

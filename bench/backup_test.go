@@ -300,6 +300,14 @@ func (l *backupLoad) besideBackups(checkpoint, repository string, rate int64, ru
 			l.b.Error(err)
 		}
 	}
+	defer func() {
+		_ = c.Process.Kill()
+		group.Wait()
+		_ = c.Wait() // killed
+		if err := os.RemoveAll(repository); err != nil {
+			l.b.Error(err)
+		}
+	}()
 	signal(syscall.SIGSTOP)
 	run(func(ctx context.Context, bytes *atomic.Int64) {
 		phase.Store(bytes)
@@ -307,12 +315,6 @@ func (l *backupLoad) besideBackups(checkpoint, repository string, rate int64, ru
 		<-ctx.Done()
 		signal(syscall.SIGSTOP)
 	})
-	_ = c.Process.Kill()
-	group.Wait()
-	_ = c.Wait() // killed
-	if err := os.RemoveAll(repository); err != nil {
-		l.b.Error(err)
-	}
 }
 
 // firstBackup makes the backup that a kept log continues.

@@ -122,12 +122,12 @@ type quietly struct {
 // progressEvery is how long the lines of progress are apart.
 const progressEvery = 5 * time.Second
 
-// due returns a function that says whether a line of progress is due, and how long the work takes so far.
-func (q *quietly) due() func() (took time.Duration, due bool) {
-	begun := time.Now()
+// due returns a function that says whether a line of progress is due by a clock, and how long the work takes so far.
+func (q *quietly) due(clock func() time.Time) func() (took time.Duration, due bool) {
+	begun := clock()
 	next := begun.Add(progressEvery)
 	return func() (time.Duration, bool) {
-		now := time.Now()
+		now := clock()
 		if q.Quiet || now.Before(next) {
 			return 0, false
 		}
@@ -138,7 +138,7 @@ func (q *quietly) due() func() (took time.Duration, due bool) {
 
 // progress returns a function that prints how far something has come, every few seconds.
 func (q *quietly) progress(c *output, what string) func(backup.Progress) {
-	due := q.due()
+	due := q.due(time.Now)
 	return func(done backup.Progress) {
 		if took, ok := due(); ok {
 			fmt.Fprintf(c.err, "%s: %d of %d files%s\n", what, done.Files, done.AllFiles, howFar(took, done.Bytes, done.AllBytes))
@@ -268,7 +268,7 @@ func (b *backupCreateCommand) sayOthers(ctx context.Context, c *output, repo bac
 // digest makes the file of the digest of a checkpoint, in the checkpoint.
 func (b *backupCreateCommand) digest(ctx context.Context, c *output, checkpoint string) (file string, err error) {
 	limiter := rate.NewLimiter(rate.Limit(b.Rate), int(b.Rate))
-	rows, read, due := 0, int64(0), b.due()
+	rows, read, due := 0, int64(0), b.due(time.Now)
 	d, err := takeDigest(ctx, checkpoint, clock.System().NowMillis(), func(n int) error {
 		rows++
 		read += int64(n)

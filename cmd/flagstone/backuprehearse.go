@@ -40,7 +40,7 @@ func (b *backupRehearseCommand) Run(ctx context.Context, c *output) (err error) 
 	dir := filepath.Join(scratch, "store")
 	var name string
 	if b.At != "" {
-		name, err = b.restoreAt(ctx, c, b.At, func(archive *backup.Archive, name string, micros int64) (string, error) {
+		name, err = b.restoreAt(ctx, c, b.At, func(archive *backup.Archive, name string, micros int64) (string, []error, error) {
 			return archive.RestoreAt(ctx, name, micros, vfs.OS(), dir, b.progress(c, "restored"))
 		})
 	} else {

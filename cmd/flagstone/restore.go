@@ -57,7 +57,7 @@ func (r *restoreCommand) Run(ctx context.Context, c *output) error {
 	var what string
 	var err error
 	if r.At != "" {
-		what, err = r.restoreAt(ctx, c, r.At, func(archive *backup.Archive, name string, micros int64) (string, error) {
+		what, err = r.restoreAt(ctx, c, r.At, func(archive *backup.Archive, name string, micros int64) (string, []error, error) {
 			return archive.RestoreAt(ctx, name, micros, vfs.OS(), r.To, r.progress(c, "restored"))
 		})
 		what = r.At + ", from backup " + what + ","
@@ -105,7 +105,7 @@ func (r *restoreCommand) table(ctx context.Context, c *output, home admin.Admin)
 // readTable makes a directory a store with one table of a backup, or of a moment behind it, and says which.
 func (r *restoreCommand) readTable(ctx context.Context, c *output, dir, table string) (what string, err error) {
 	if r.At != "" {
-		name, err := r.restoreAt(ctx, c, r.At, func(archive *backup.Archive, name string, micros int64) (string, error) {
+		name, err := r.restoreAt(ctx, c, r.At, func(archive *backup.Archive, name string, micros int64) (string, []error, error) {
 			return archive.RestoreTableAt(ctx, name, micros, vfs.OS(), dir, table, r.progress(c, "read"))
 		})
 		return r.At + ", from backup " + name + ",", err
@@ -134,8 +134,8 @@ func (b *ofBackup) restore(ctx context.Context, to string, progress func(backup.
 }
 
 // restoreAt calls restore for a moment, with the name of the backup that the caller wants it to begin with, "" for any. It
-// returns that of the backup that it began with, and says which newer ones cannot be read.
-func (b *ofBackup) restoreAt(ctx context.Context, c *output, moment string, restore func(archive *backup.Archive, name string, micros int64) (string, error)) (name string, err error) {
+// returns that of the backup that it began with, and prints why it passed over newer ones.
+func (b *ofBackup) restoreAt(ctx context.Context, c *output, moment string, restore func(archive *backup.Archive, name string, micros int64) (string, []error, error)) (name string, err error) {
 	at, err := time.Parse(time.RFC3339Nano, moment)
 	if err != nil {
 		return "", misuse("--at: %q is no time; write one as 2026-11-27T10:00:00Z or 2026-11-27T10:00:00.123456Z", moment)
@@ -148,23 +148,13 @@ func (b *ofBackup) restoreAt(ctx context.Context, c *output, moment string, rest
 		if name, err = archive.Find(ctx, b.Backup); err != nil {
 			return "", err
 		}
-		return restore(archive, name, at.UnixMicro())
 	}
-	name, err = restore(archive, "", at.UnixMicro())
-	if errors.Is(err, backup.ErrDamaged) && !errors.Is(err, backup.ErrMoment) {
+	name, unread, err := restore(archive, name, at.UnixMicro())
+	if b.Backup == "" && errors.Is(err, backup.ErrDamaged) && !errors.Is(err, backup.ErrMoment) {
 		return "", fmt.Errorf("%w; if an object of that backup is damaged, name an older one, and --at reads more of the log", err)
 	}
-	if err != nil {
-		return "", err
+	for _, newer := range unread {
+		fmt.Fprintf(c.err, "flagstone: not used, since it cannot be read: %s\n", oneLine(newer))
 	}
-	names, _ := archive.Names(ctx) // the restore has succeeded
-	for _, newer := range names {
-		if newer <= name {
-			continue
-		}
-		if _, err := archive.Info(ctx, newer); err != nil {
-			fmt.Fprintf(c.err, "flagstone: not used, since it cannot be read: %s\n", oneLine(err))
-		}
-	}
-	return name, nil
+	return name, err
 }

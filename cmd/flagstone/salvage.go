@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/flagstone-db/flagstone"
 	"github.com/flagstone-db/flagstone/instances"
@@ -190,7 +191,7 @@ func needsRegistry(dir string) (reason string, err error) {
 
 // store salvages one store, and prints its losses.
 func (h *homeSalvage) store(ctx context.Context, within string) error {
-	due := h.due()
+	due := h.due(time.Now)
 	report, err := flagstone.Salvage(ctx, filepath.Join(h.Store, within), filepath.Join(h.partial, within), flagstone.Options{}, func(file string, done, all int64) {
 		if took, ok := due(); ok {
 			fmt.Fprintf(h.c.err, "reading %s%s\n", file, howFar(took, done, all))
