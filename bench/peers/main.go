@@ -45,6 +45,9 @@ quick, full and grow go on where they were interrupted. "go run . quick -help" l
 flags of a command.
 `
 
+// screenName is the file of records from which quick takes the peers.
+const screenName = "../../docs/benchmarks/records/75000-text.jsonl"
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -209,13 +212,16 @@ func passFlags(name string, all []rowstore.Engine, o *runner.Options) *flag.Flag
 	flags.BoolVar(&o.Unmerged, "unmerged", false, "leave the data sets that are read as settling leaves them, without a manual compaction")
 	flags.Float64Var(&o.ReadSeconds, "read", read, "seconds that reads are timed")
 	flags.Float64Var(&o.LimitSeconds, "limit", limit, "seconds after which a phase of writing is stopped")
-	again := 0.0
-	if full {
-		again = 0.6
+	near, screen := 0.0, ""
+	switch name {
+	case "full":
+		near = 0.6
+	case "quick":
+		near, screen = 0.9, screenName
 	}
-	flags.Float64Var(&o.Again, "again", again,
-		"part of the best peer's rate in the first round that a variant has to reach to be run again on a workload; 0 runs all again")
-	flags.BoolVar(&o.Quick, "best", name == "quick", "only the peers that were best in an earlier pass, by workload")
+	flags.Float64Var(&o.Near, "near", near,
+		"part of the best peer's rate, in the first round and in -screen, that a peer has to reach to be run on a workload; 0 runs all")
+	flags.StringVar(&o.Screen, "screen", screen, "file of records of an earlier pass: peers that were not near to the best in it are not run")
 	flags.BoolVar(&o.Reload, "reload", full, "load the data sets anew in each round")
 	flags.StringVar(&o.Out, "out", out, "directory of results; default of run: none are kept")
 	return flags

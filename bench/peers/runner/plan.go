@@ -17,13 +17,13 @@ const Subject = "flagstone"
 type Selection struct {
 	Workloads *regexp.Regexp // names of workloads
 	Engines   *regexp.Regexp // engines, their tunings, or variants: "pebble", "pebble-deep0", "pebble+row"
-	// Quick leaves out the variants that have no chance to be the best of a
-	// workload (Spec.Quick).
-	Quick  bool
-	Rounds int
-	// Again is the part of the best variant's rate that a peer has to reach in the first
-	// round, in any figure of a workload, to be run on it in later rounds; 0 runs all.
-	Again float64
+	Rounds    int
+	// Near is the part of the best peer's rate that a peer has to reach, in any figure of a
+	// workload, to be run on it after the first round; 0 runs all.
+	Near float64
+	// Screen is a file of records, "" for none: a peer that was not near to the best in them
+	// is not run at all, nor is a tuning of the subject.
+	Screen string
 }
 
 // job is one run to be done.
@@ -67,9 +67,6 @@ func (s *Selection) variants(engines []rowstore.Engine, spec workload.Spec) []jo
 	for _, e := range engines {
 		for _, v := range spec.Variants(e) {
 			wanted := s.Engines == nil || s.Engines.MatchString(v.Tuned) || s.Engines.MatchString(v.Name)
-			if s.Quick && v.Name != e.Name && !slices.Contains(spec.Quick, v.Name) {
-				wanted = false
-			}
 			if wanted {
 				out = append(out, job{spec: spec, engine: e, variant: v})
 			}
@@ -78,24 +75,30 @@ func (s *Selection) variants(engines []rowstore.Engine, spec workload.Spec) []jo
 	return out
 }
 
-// beaten says that a peer's variant has no chance to be the best of its kind, LSM or not,
-// in this workload: in none of its figures of the first round it came near to the best.
-// Reclaiming is no rate. What failed is tried again.
+// beaten says that a peer's variant has no chance to be the best in this workload: it was not
+// near in the records of the screen, or in the first round. What failed, or did not run, is tried.
 func (r *runner) beaten(j *job) bool {
-	mine := r.journal.first[key{1, j.spec.Name, j.variant.Name}]
-	if r.Again == 0 || j.round == 1 || j.engine.Name == Subject || len(mine) == 0 {
-		return false
+	if j.engine.Name == Subject {
+		return r.Screen != "" && j.variant.Tuning != ""
 	}
+	return r.Near > 0 && (r.far(j, r.screened) || j.round > 1 && r.far(j, r.journal.first))
+}
+
+// far says that a peer's variant came near to the best in none of its figures of a first round.
+// A tree is compared with all peers, so it runs where it is fast; an LSM engine with its like.
+// Reclaiming is no rate.
+func (r *runner) far(j *job, first map[key][]workload.Figure) bool {
+	mine := first[key{1, j.spec.Name, j.variant.Name}]
 	best := map[string]float64{}
 	for _, peer := range r.rivals[j.spec.Name] {
-		if peer.engine.LSM != j.engine.LSM || peer.engine.Name == Subject {
+		if j.engine.LSM && !peer.engine.LSM || peer.engine.Name == Subject {
 			continue
 		}
-		for _, f := range r.journal.first[key{1, j.spec.Name, peer.variant.Name}] {
+		for _, f := range first[key{1, j.spec.Name, peer.variant.Name}] {
 			best[f.Name] = max(best[f.Name], f.Headline()*peer.engine.Factor)
 		}
 	}
-	return !slices.ContainsFunc(mine, func(f workload.Figure) bool {
-		return f.Unit != workload.DeadUnits && f.Headline()*j.engine.Factor >= r.Again*best[f.Name]
+	return len(mine) > 0 && !slices.ContainsFunc(mine, func(f workload.Figure) bool {
+		return f.Unit != workload.DeadUnits && f.Headline()*j.engine.Factor >= r.Near*best[f.Name]
 	})
 }

@@ -84,9 +84,10 @@ func (r *Record) key() key { return key{r.Round, r.Workload, r.Variant} }
 const recordsName = "results.jsonl"
 
 // Read reads the records of a directory of results.
-func Read(dir string) (Header, []Record, error) {
+func Read(dir string) (Header, []Record, error) { return readFile(filepath.Join(dir, recordsName)) }
+
+func readFile(path string) (Header, []Record, error) {
 	var header Header
-	path := filepath.Join(dir, recordsName)
 	f, err := os.Open(path)
 	if err != nil {
 		return header, nil, err
@@ -173,6 +174,22 @@ func (j *journal) note(r *Record) {
 	if r.Round == 1 {
 		j.first[r.key()] = r.Figures
 	}
+}
+
+// screened reads the figures of the first round from a file of records; without one there are none.
+func screened(file string) (map[key][]workload.Figure, error) {
+	if file == "" {
+		return nil, nil
+	}
+	_, records, err := readFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("records of earlier runs: %w", err)
+	}
+	j := journal{done: map[key]bool{}, first: map[key][]workload.Figure{}}
+	for _, r := range records {
+		j.note(&r)
+	}
+	return j.first, nil
 }
 
 func (j *journal) add(r Record) error {

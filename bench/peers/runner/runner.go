@@ -47,12 +47,14 @@ type runner struct {
 	jobs    []job
 	rivals  map[string][]job // those of the first round, by workload
 	journal *journal
-	sets    map[string]string // loaded data sets: variant and set to directory
-	failed  map[string]Record // those that could not be loaded
-	work    string            // this pass's own directory in Work
-	start   time.Time
-	spent   time.Duration // on jobs done in this process
-	ran     int
+	// screened are the figures in the records of Screen, as in journal.first.
+	screened map[key][]workload.Figure
+	sets     map[string]string // loaded data sets: variant and set to directory
+	failed   map[string]Record // those that could not be loaded
+	work     string            // this pass's own directory in Work
+	start    time.Time
+	spent    time.Duration // on jobs done in this process
+	ran      int
 }
 
 // Run runs a pass and returns when it is complete, or the context ended it.
@@ -61,6 +63,10 @@ func Run(ctx context.Context, engines []rowstore.Engine, o Options) error {
 	jobs := plan(engines, o.Selection)
 	if len(jobs) == 0 {
 		return errors.New("runner: nothing is selected")
+	}
+	first, err := screened(o.Screen)
+	if err != nil {
+		return err
 	}
 	journal, err := openJournal(o.Out, o.Header, o.Fresh)
 	if err != nil {
@@ -75,7 +81,7 @@ func Run(ctx context.Context, engines []rowstore.Engine, o Options) error {
 		return err
 	}
 	r := &runner{
-		Options: o, jobs: jobs, rivals: map[string][]job{}, journal: journal,
+		Options: o, jobs: jobs, rivals: map[string][]job{}, journal: journal, screened: first,
 		sets: map[string]string{}, failed: map[string]Record{}, work: work, start: time.Now(),
 	}
 	defer os.RemoveAll(work)

@@ -105,39 +105,51 @@ func TestEnginesTakeTurnsAndTheWorkDirectoryIsEmptyAfterwards(t *testing.T) {
 	}
 }
 
-func TestWhatWasFarFromTheBestInTheFirstRoundIsNotRunAgain(t *testing.T) {
+func TestWhatIsFarFromTheBestIsNotRun(t *testing.T) {
 	lsm := func(name string) rowstore.Engine {
 		return rowstore.Engine{Name: name, LSM: true, Factor: 1, Encodings: []rowstore.Encoding{rowstore.RowValue}}
 	}
-	all := []rowstore.Engine{lsm(Subject), lsm("best"), lsm("near"), lsm("far"), lsm("failed"), {
-		Name: "tree", Factor: 1, Encodings: []rowstore.Encoding{rowstore.RowValue},
-	}}
+	all := []rowstore.Engine{lsm(Subject), lsm("best"), lsm("near"), lsm("far"), lsm("failed"), lsm("tree"), lsm("slow-tree")}
+	all[0].Tunings = []rowstore.Tuning{{Name: "verify"}}
 	all[2].Tunings = []rowstore.Tuning{{Name: "worse"}}
 	all[3].Factor = 2
-	r := &runner{rivals: map[string][]job{}, journal: &journal{first: map[key][]workload.Figure{}}}
-	r.jobs = plan(all, Selection{Workloads: regexp.MustCompile("^values64k$"), Rounds: 2})
-	for _, j := range r.jobs[:len(r.jobs)/2] {
-		r.rivals[j.spec.Name] = append(r.rivals[j.spec.Name], j)
+	all[5].LSM, all[6].LSM = false, false
+	jobs := plan(all, Selection{Workloads: regexp.MustCompile("^values64k$"), Rounds: 2})
+	one, two := jobs[:len(jobs)/2], jobs[len(jobs)/2:]
+	figures := map[key][]workload.Figure{}
+	for _, j := range one {
 		rates := map[string][3]float64{ // of put, get, and giving back
 			"best+row": {100, 100, 1}, "near+row": {10, 50, 1}, "near-worse+row": {40, 40, 100}, "far+row": {24, 24, 1},
-			Subject + "+row": {1, 1, 1}, "tree+row": {1, 1, 1},
+			Subject + "+row": {1, 1, 1}, "tree+row": {1000, 1, 1}, "slow-tree+row": {49, 49, 1},
 		}[j.variant.Name]
 		if rates[0] > 0 {
-			r.journal.first[j.key()] = []workload.Figure{
+			figures[j.key()] = []workload.Figure{
 				{Name: "put", Rate: rates[0]}, {Name: "get", Rate: rates[1]}, {Name: "reclaim", Rate: rates[2], Unit: workload.DeadUnits},
 			}
 		}
 	}
-	var again []string
-	r.Again = 0.5
-	for _, j := range r.jobs[len(r.jobs)/2:] {
-		if !r.beaten(&j) {
-			again = append(again, j.variant.Name)
+	near := []string{"best+row", "failed+row", Subject + "+row", "near+row", "tree+row"}
+	for name, c := range map[string]struct {
+		runner runner
+		jobs   []job
+		want   []string
+	}{
+		"in the first round": {runner{journal: &journal{first: figures}}, two, append(near, Subject+"-verify+row")},
+		"in the screen":      {runner{journal: &journal{}, screened: figures, Options: Options{Selection: Selection{Screen: "a file"}}}, one, near},
+	} {
+		r := &c.runner
+		r.Near, r.rivals = 0.5, map[string][]job{"values64k": one}
+		var run []string
+		for _, j := range c.jobs {
+			if !r.beaten(&j) {
+				run = append(run, j.variant.Name)
+			}
 		}
-	}
-	slices.Sort(again)
-	if want := []string{"best+row", "failed+row", Subject + "+row", "near+row", "tree+row"}; !slices.Equal(again, want) {
-		t.Errorf("run again: %v, want %v", again, want)
+		slices.Sort(run)
+		slices.Sort(c.want)
+		if !slices.Equal(run, c.want) {
+			t.Errorf("%s: run are %v, want %v", name, run, c.want)
+		}
 	}
 }
 

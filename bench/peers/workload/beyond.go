@@ -11,8 +11,7 @@ func beyond() []Spec {
 	return []Spec{{
 		Name: "beyond", About: "get and range where the data is four times the memory", Shape: Beyond, Set: setBeyond,
 		Threads: 2, order: spread, cold: true,
-		// bbolt takes a minute and more to load so much in random order.
-		Quick: []string{"pebble+row", "rocksdb+row", "badger+row"}, run: runBeyond,
+		run: runBeyond,
 	}}
 }
 

@@ -10,33 +10,24 @@ import (
 
 // keyValue lists the workloads on values of one size.
 func keyValue(set string, size int) []Spec {
-	write := []string{"pebble+plain", "pebble-deep0+plain", "rocksdb+plain", "rocksdb-buffered-log+plain"}
-	read := []string{"pebble+plain", "rocksdb+plain", "bbolt+plain"}
-	spec := func(name, about, from string, writes bool, threads int, quick []string, run func(*env) error) Spec {
+	spec := func(name, about, from string, writes bool, threads int, run func(*env) error) Spec {
 		return Spec{Name: set + "-" + name, About: about, Shape: KeyValue, Set: from, Writes: writes, Threads: threads,
-			Quick: quick, size: size, plain: true, order: spread, run: run}
+			size: size, plain: true, order: spread, run: run}
 	}
-	fillseq := spec("fillseq", "put new keys in order", "", false, 1, write, runPut)
+	fillseq := spec("fillseq", "put new keys in order", "", false, 1, runPut)
 	fillseq.order = ascending
 	all := []Spec{
 		fillseq,
-		spec("fillrandom", "put new keys in random order", "", false, 1, write, runPut),
-		spec("overwrite", "put keys that exist, at random", set, true, 1, write, runOverwrite),
-		spec("readrandom-g1", "get a random key", set, false, 1, read, runGetAll),
-		spec("readrandom-g2", "get a random key", set, false, 2, read, runGetAll),
-		spec("readmissing", "get keys that do not exist", set, false, 1,
-			[]string{"rocksdb+plain", "badger+plain", "pebble+plain", "bbolt+plain"}, runGetMissing),
-		spec("scan100", "100 keys from a random one on", set, false, 1,
-			[]string{"pebble+plain", "goleveldb+plain", "bbolt+plain"}, runRangeAll),
-		spec("fullscan", "all keys", set, false, 1,
-			[]string{"pebble+plain", "goleveldb+plain", "bbolt+plain"}, runScanAll),
+		spec("fillrandom", "put new keys in random order", "", false, 1, runPut),
+		spec("overwrite", "put keys that exist, at random", set, true, 1, runOverwrite),
+		spec("readrandom-g1", "get a random key", set, false, 1, runGetAll),
+		spec("readrandom-g2", "get a random key", set, false, 2, runGetAll),
+		spec("readmissing", "get keys that do not exist", set, false, 1, runGetMissing),
+		spec("scan100", "100 keys from a random one on", set, false, 1, runRangeAll),
+		spec("fullscan", "all keys", set, false, 1, runScanAll),
 	}
 	for _, y := range ycsb() {
-		quick := read
-		if y.writes() {
-			quick = write
-		}
-		s := spec("ycsb-"+y.name, y.about, set, y.writes(), 2, quick, func(e *env) error { return runYCSB(e, y) })
+		s := spec("ycsb-"+y.name, y.about, set, y.writes(), 2, func(e *env) error { return runYCSB(e, y) })
 		all = append(all, s)
 	}
 	return all

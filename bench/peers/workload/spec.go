@@ -42,10 +42,6 @@ type Spec struct {
 	Threads int
 	// Load marks the making of a data set, which is no workload.
 	Load bool
-	// Quick are the variants ("pebble+row") beside Flagstone that a quick pass
-	// runs: those that were best in an earlier full pass, and bbolt where it is
-	// fast.
-	Quick []string
 	// Apart: compared like the others, but left out of the geometric mean, which is of
 	// reading and writing rows.
 	Apart bool
@@ -142,72 +138,65 @@ func threaded(s Spec, counts ...int) []Spec {
 }
 
 func rowWrites() []Spec {
-	put := []string{"pebble+row", "pebble-deep0+row", "rocksdb+row", "rocksdb-buffered-log+row"}
 	var all []Spec
 	all = append(all, threaded(Spec{Name: "putrow", About: "put new rows in random order, not synced",
-		order: spread, Quick: put, run: runPut}, 1, 8)...)
+		order: spread, run: runPut}, 1, 8)...)
 	all = append(all, Spec{Name: "batch100", About: "put new rows in batches of 100",
-		order: spread, Quick: append([]string{"badger+row"}, put...), run: runBatch})
+		order: spread, run: runBatch})
 	all = append(all, threaded(Spec{Name: "putsync", About: "put new rows, each durable when acknowledged",
-		order: spread, sync: true, Quick: []string{"pebble+row", "rocksdb+row", "badger+cell"}, run: runPutSync}, 1, 16)...)
+		order: spread, sync: true, run: runPutSync}, 1, 16)...)
 	all = append(all, Spec{Name: "overwrite", About: "put rows that exist, at random",
-		Set: setRows, Writes: true, order: spread, Quick: put, run: runOverwrite})
+		Set: setRows, Writes: true, order: spread, run: runOverwrite})
 	all = append(all, Spec{Name: "sustained", About: "overwrite three times as many rows as there are: tail of the latency",
-		Set: setRows, Writes: true, order: spread, Quick: put, run: runSustained})
+		Set: setRows, Writes: true, order: spread, run: runSustained})
 	all = append(all, Spec{Name: "openput", About: "overwrite random rows at fixed rates: latency from the intended moment",
-		Set: setRows, Writes: true, Threads: 2, order: spread, Quick: put, run: runOpenPut})
+		Set: setRows, Writes: true, Threads: 2, order: spread, run: runOpenPut})
 	all = append(all, threaded(Spec{Name: "update1", About: "update one column of a random row",
-		Set: setRows, Writes: true, order: spread, Quick: []string{"pebble+cell", "pebble-deep0+cell", "rocksdb+cell", "rocksdb-buffered-log+cell"}, run: runUpdate}, 1, 8)...)
+		Set: setRows, Writes: true, order: spread, run: runUpdate}, 1, 8)...)
 	all = append(all, threaded(Spec{Name: "mixed", About: "half get of all columns, half update of one, zipfian",
-		Set: setRows, Writes: true, order: spread, Quick: append([]string{"pebble+cell"}, put...), run: runMixed}, 2, 8)...)
+		Set: setRows, Writes: true, order: spread, run: runMixed}, 2, 8)...)
 	return all
 }
 
 func rowReads() []Spec {
-	read := func(name, about string, run func(*env) error, quick ...string) Spec {
-		return Spec{Name: name, About: about, Set: setRows, order: spread, Quick: quick, run: run}
+	read := func(name, about string, run func(*env) error) Spec {
+		return Spec{Name: name, About: about, Set: setRows, order: spread, run: run}
 	}
 	var all []Spec
-	all = append(all, threaded(read("getrow-all", "get all columns of a random row", runGetAll,
-		"pebble+row", "rocksdb+row", "badger+row", "bbolt+row"), 1, 2, 8)...)
+	all = append(all, threaded(read("getrow-all", "get all columns of a random row", runGetAll), 1, 2, 8)...)
 	all = append(all,
-		read("getrow-1col", "get one column of a random row", runGetOne, "pebble+row", "rocksdb+row", "bbolt+row"),
-		read("getrow-missing", "get rows that do not exist", runGetMissing, "rocksdb+row", "badger+row", "pebble+cell", "bbolt+row"))
-	cold := read("getrow-cold", "get all columns after the page cache was dropped", runGetCold,
-		"badger+row", "pebble+row", "rocksdb+row", "bbolt+row")
+		read("getrow-1col", "get one column of a random row", runGetOne),
+		read("getrow-missing", "get rows that do not exist", runGetMissing))
+	cold := read("getrow-cold", "get all columns after the page cache was dropped", runGetCold)
 	cold.cold = true
-	split := read("splitpoints", "keys that cut the store into pieces of a sixtieth", runSplitPoints,
-		"rocksdb+row", "rocksdb+cell", "pebble+row")
+	split := read("splitpoints", "keys that cut the store into pieces of a sixtieth", runSplitPoints)
 	split.Apart = true // it reads no row
 	return append(all, cold,
-		read("range100-all", "100 rows from a random key on, all columns", runRangeAll, "pebble+row", "badger+row", "rocksdb+row", "bbolt+row"),
-		read("range100-1col", "100 rows from a random key on, one column", runRangeOne, "pebble+row", "badger+row", "rocksdb+row", "bbolt+row"),
-		read("scan-all", "all rows, all columns", runScanAll, "pebble+row", "goleveldb+row", "bbolt+row"),
-		read("scan-1col", "all rows, one column", runScanOne, "pebble+row", "goleveldb+row", "bbolt+row"),
+		read("range100-all", "100 rows from a random key on, all columns", runRangeAll),
+		read("range100-1col", "100 rows from a random key on, one column", runRangeOne),
+		read("scan-all", "all rows, all columns", runScanAll),
+		read("scan-1col", "all rows, one column", runScanOne),
 		split)
 }
 
 func rowSpecial() []Spec {
 	versions := func(name string, kept int) Spec {
 		return Spec{Name: name, About: "20 versions of a column written to each row, " + strconv.Itoa(kept) + " kept",
-			maxVersions: kept, order: spread, Quick: []string{"pebble+row", "pebble+cell", "rocksdb+row"}, run: runVersions}
+			maxVersions: kept, order: spread, run: runVersions}
 	}
 	ttl := func(name, about string, o order) Spec {
-		return Spec{Name: name, About: about, ttl: ttlSeconds * time.Second, order: o,
-			Quick: []string{"pebble+row", "rocksdb+row", "badger+row"}, run: runTTL}
+		return Spec{Name: name, About: about, ttl: ttlSeconds * time.Second, order: o, run: runTTL}
 	}
 	values := func(name string, size int) Spec {
 		return Spec{Name: name, About: "rows of three small columns and one of " + strconv.Itoa(size>>10) + " KiB",
-			bigSize: size, order: spread, Quick: []string{"pebble+row", "pebble+cell", "badger+cell", "rocksdb+cell"}, run: runValues}
+			bigSize: size, order: spread, run: runValues}
 	}
 	return []Spec{
 		versions("versions1", 1), versions("versions10", 10),
 		ttl("ttl-random", "70% of the rows expire, at random", spread),
 		ttl("ttl-ordered", "the oldest 70% of time-ordered rows expire", ascending),
-		{Name: "hotrow", About: "one row updated again and again, and read", order: spread,
-			Quick: []string{"pebble+row", "pebble+cell", "rocksdb+row"}, run: runHotRow},
-		{Name: "widerow", About: "one row of very many columns (row encodings: a fiftieth of them)", order: spread,
-			Quick: []string{"pebble+cell", "rocksdb+cell", "goleveldb+cell", "bbolt+cell"}, run: runWideRow},
+		{Name: "hotrow", About: "one row updated again and again, and read", order: spread, run: runHotRow},
+		{Name: "widerow", About: "one row of very many columns (row encodings: a fiftieth of them)", order: spread, run: runWideRow},
 		values("values64k", 64<<10), values("values1m", 1<<20),
 	}
 }

@@ -354,16 +354,3 @@ func TestWorkloadsFindWrongAnswers(t *testing.T) {
 		}
 	}
 }
-
-func TestQuickVariantsExist(t *testing.T) {
-	known := []string{"pebble", "pebble-deep0", "rocksdb", "rocksdb-buffered-log", "badger", "goleveldb", "bbolt"}
-	for _, spec := range All() {
-		for _, q := range spec.Quick {
-			engine, encoding, _ := strings.Cut(q, "+")
-			plain := encoding == string(rowstore.Plain)
-			if !slices.Contains(known, engine) || plain != (spec.Shape == KeyValue) {
-				t.Errorf("%s: %s", spec.Name, q)
-			}
-		}
-	}
-}
