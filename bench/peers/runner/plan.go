@@ -66,8 +66,7 @@ func (s *Selection) variants(engines []rowstore.Engine, spec workload.Spec) []jo
 	var out []job
 	for _, e := range engines {
 		for _, v := range spec.Variants(e) {
-			wanted := s.Engines == nil || s.Engines.MatchString(v.Tuned) || s.Engines.MatchString(v.Name)
-			if wanted {
+			if s.Engines == nil || s.Engines.MatchString(v.Tuned) || s.Engines.MatchString(v.Name) {
 				out = append(out, job{spec: spec, engine: e, variant: v})
 			}
 		}

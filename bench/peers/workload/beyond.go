@@ -10,8 +10,7 @@ import (
 func beyond() []Spec {
 	return []Spec{{
 		Name: "beyond", About: "get and range where the data is four times the memory", Shape: Beyond, Set: setBeyond,
-		Threads: 2, order: spread, cold: true,
-		run: runBeyond,
+		Threads: 2, order: spread, cold: true, run: runBeyond,
 	}}
 }
 
