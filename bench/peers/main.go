@@ -32,7 +32,7 @@ const usage = `peers compares Flagstone with other storage engines on identical 
 
 usage: go run [-tags rocksdb] . COMMAND [flags]
 
-  quick    all workloads, scaled down, the peers that can be best: minutes
+  quick    all workloads, scaled down, the peers that can be best
   full     all workloads, all peers, three rounds: hours
   grow     one store per engine and size, within a fixed memory: hours to days
   run      what the flags select, and a table of it; for a look while working
@@ -157,6 +157,7 @@ func check(o *runner.Options) error {
 	for name, ok := range map[string]bool{
 		"rounds": o.Rounds > 0, "rows": o.Rows > 0, "keys": o.Keys > 0, "memory": o.MemoryLimit > 0,
 		"memtable": o.Memtable >= 0, "cache": o.Cache >= 0, "read": o.ReadSeconds > 0, "limit": o.LimitSeconds > 0,
+		"near": o.Near > 0 || o.Near == 0 && o.Screen == "",
 	} {
 		if !ok {
 			return fmt.Errorf("-%s must be positive", name)

@@ -3,6 +3,7 @@ package runner
 // This file decides what is run, and in which order.
 
 import (
+	"fmt"
 	"regexp"
 	"slices"
 
@@ -74,20 +75,33 @@ func (s *Selection) variants(engines []rowstore.Engine, spec workload.Spec) []jo
 	return out
 }
 
-// beaten says that a peer's variant has no chance to be the best in this workload: it was not
-// near in the records of the screen, or in the first round. What failed, or did not run, is tried.
-func (r *runner) beaten(j *job) bool {
-	if j.engine.Name == Subject {
-		return r.Screen != "" && j.variant.Tuning != ""
+// screened leaves out the jobs of peers that were not near to the best in the records of the
+// screen, and of tunings of the subject. What failed there, or did not run, is tried.
+func (r *runner) screened(jobs []job) ([]job, error) {
+	if r.Screen == "" {
+		return jobs, nil
 	}
-	return r.Near > 0 && (r.far(j, r.screened) || j.round > 1 && r.far(j, r.journal.first))
+	_, records, err := readFile(r.Screen)
+	if err != nil {
+		return nil, fmt.Errorf("records of an earlier pass: %w", err)
+	}
+	first := map[key][]workload.Figure{}
+	for _, record := range records {
+		first[record.key()] = record.Figures
+	}
+	return slices.DeleteFunc(jobs, func(j job) bool {
+		return r.far(&j, first) || j.engine.Name == Subject && j.variant.Tuning != ""
+	}), nil
 }
 
-// far says that a peer's variant came near to the best in none of its figures of a first round.
-// A tree is compared with all peers, so it runs where it is fast; an LSM engine with its like.
-// Reclaiming is no rate.
+// far says that in the first round, of which these are the figures, a peer's variant came near to
+// the best in none: it has no chance to be the best in this workload. A tree is compared with all
+// peers, so it runs where it is fast; an LSM engine with its like. Reclaiming is no rate.
 func (r *runner) far(j *job, first map[key][]workload.Figure) bool {
 	mine := first[key{1, j.spec.Name, j.variant.Name}]
+	if r.Near == 0 || len(mine) == 0 || j.engine.Name == Subject {
+		return false
+	}
 	best := map[string]float64{}
 	for _, peer := range r.rivals[j.spec.Name] {
 		if j.engine.LSM && !peer.engine.LSM || peer.engine.Name == Subject {
@@ -97,7 +111,7 @@ func (r *runner) far(j *job, first map[key][]workload.Figure) bool {
 			best[f.Name] = max(best[f.Name], f.Headline()*peer.engine.Factor)
 		}
 	}
-	return len(mine) > 0 && !slices.ContainsFunc(mine, func(f workload.Figure) bool {
+	return !slices.ContainsFunc(mine, func(f workload.Figure) bool {
 		return f.Unit != workload.DeadUnits && f.Headline()*j.engine.Factor >= r.Near*best[f.Name]
 	})
 }

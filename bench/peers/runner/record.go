@@ -176,22 +176,6 @@ func (j *journal) note(r *Record) {
 	}
 }
 
-// screened reads the figures of the first round from a file of records; without one there are none.
-func screened(file string) (map[key][]workload.Figure, error) {
-	if file == "" {
-		return nil, nil
-	}
-	_, records, err := readFile(file)
-	if err != nil {
-		return nil, fmt.Errorf("records of earlier runs: %w", err)
-	}
-	j := journal{done: map[key]bool{}, first: map[key][]workload.Figure{}}
-	for _, r := range records {
-		j.note(&r)
-	}
-	return j.first, nil
-}
-
 func (j *journal) add(r Record) error {
 	j.note(&r)
 	return j.write(r)

@@ -47,14 +47,12 @@ type runner struct {
 	jobs    []job
 	rivals  map[string][]job // those of the first round, by workload
 	journal *journal
-	// screened are the figures in the records of Screen, as in journal.first.
-	screened map[key][]workload.Figure
-	sets     map[string]string // loaded data sets: variant and set to directory
-	failed   map[string]Record // those that could not be loaded
-	work     string            // this pass's own directory in Work
-	start    time.Time
-	spent    time.Duration // on jobs done in this process
-	ran      int
+	sets    map[string]string // loaded data sets: variant and set to directory
+	failed  map[string]Record // those that could not be loaded
+	work    string            // this pass's own directory in Work
+	start   time.Time
+	spent   time.Duration // on jobs done in this process
+	ran     int
 }
 
 // Run runs a pass and returns when it is complete, or the context ended it.
@@ -63,10 +61,6 @@ func Run(ctx context.Context, engines []rowstore.Engine, o Options) error {
 	jobs := plan(engines, o.Selection)
 	if len(jobs) == 0 {
 		return errors.New("runner: nothing is selected")
-	}
-	first, err := screened(o.Screen)
-	if err != nil {
-		return err
 	}
 	journal, err := openJournal(o.Out, o.Header, o.Fresh)
 	if err != nil {
@@ -81,7 +75,7 @@ func Run(ctx context.Context, engines []rowstore.Engine, o Options) error {
 		return err
 	}
 	r := &runner{
-		Options: o, jobs: jobs, rivals: map[string][]job{}, journal: journal, screened: first,
+		Options: o, rivals: map[string][]job{}, journal: journal,
 		sets: map[string]string{}, failed: map[string]Record{}, work: work, start: time.Now(),
 	}
 	defer os.RemoveAll(work)
@@ -89,6 +83,9 @@ func Run(ctx context.Context, engines []rowstore.Engine, o Options) error {
 		if j.round == 1 {
 			r.rivals[j.spec.Name] = append(r.rivals[j.spec.Name], j)
 		}
+	}
+	if r.jobs, err = r.screened(jobs); err != nil {
+		return err
 	}
 	for i := range r.jobs {
 		if err := r.step(ctx, i); err != nil {
@@ -141,7 +138,9 @@ func (r *runner) step(ctx context.Context, i int) error {
 }
 
 // skips says that the job was done already, or need not be done.
-func (r *runner) skips(j *job) bool { return r.journal.done[j.key()] || r.beaten(j) }
+func (r *runner) skips(j *job) bool {
+	return r.journal.done[j.key()] || j.round > 1 && r.far(j, r.journal.first)
+}
 
 // do runs the job's workload and returns the record of it.
 func (r *runner) do(ctx context.Context, j *job) (Record, error) {
