@@ -182,16 +182,16 @@ func (s *series) factor() float64 {
 	return 1
 }
 
-// ratio is the median over the rounds of the subject's headline over the
+// ratio is the median over the rounds of a rate of the subject over the
 // peer's in the same round, the peer's multiplied by its factor.
-func ratio(of, peer *series) float64 {
+func ratio(of, peer *series, rate func(*workload.Figure) float64) float64 {
 	if of == nil || peer == nil {
 		return math.NaN()
 	}
 	var ratios []float64
 	for round, f := range of.rounds {
-		if p, ok := peer.rounds[round]; ok && p.Headline() > 0 {
-			ratios = append(ratios, f.Headline()/(p.Headline()*peer.factor()))
+		if p, ok := peer.rounds[round]; ok && rate(&p) > 0 {
+			ratios = append(ratios, rate(&f)/(rate(&p)*peer.factor()))
 		}
 	}
 	return median(ratios)
@@ -204,8 +204,10 @@ type against struct {
 	ratio float64 // NaN if there is no such peer
 }
 
-// best compares the subject's figure with those peers that are wanted.
-func (l *line) best(wanted func(*series) bool) against {
+// best compares the subject's headline with those peers that are wanted.
+func (l *line) best(wanted func(*series) bool) against { return l.bestBy(headline, wanted) }
+
+func (l *line) bestBy(rate func(*workload.Figure) float64, wanted func(*series) bool) against {
 	out := against{ratio: math.NaN()}
 	if l == nil {
 		return out
@@ -215,7 +217,7 @@ func (l *line) best(wanted func(*series) bool) against {
 		if s.engine.Name == subject || !wanted(s) {
 			continue
 		}
-		x := ratio(mine, s)
+		x := ratio(mine, s, rate)
 		if !math.IsNaN(x) && (out.peer == nil || x < out.ratio) {
 			out = against{s, x}
 		}
@@ -232,6 +234,9 @@ func isA(engine string) func(*series) bool {
 
 func (l *line) lsm() against   { return l.best(isLSM) }
 func (l *line) bbolt() against { return l.best(isA("bbolt")) }
+
+// written compares what was written with the time counted until the device had it.
+func (l *line) written() against { return l.bestBy((*workload.Figure).RateWritten, isLSM) }
 
 // workloadRatios returns the ratio to the best LSM peer of each workload of a
 // shape that counts in the geometric mean, a workload of several phases once, with

@@ -96,6 +96,35 @@ func TestSettlingCounts(t *testing.T) {
 	}
 }
 
+// TestWhatAnEngineLeavesInThePageCacheIsTold: beside the headline, with the best peer by that measure.
+func TestWhatAnEngineLeavesInThePageCacheIsTold(t *testing.T) {
+	left := func(seconds float64) func(*workload.Figure) {
+		return func(f *workload.Figure) {
+			f.Ops, f.Seconds, f.Settle, f.RateSettled, f.Written = 100, 1, 1, 50, seconds
+		}
+	}
+	r := gather(header(), []runner.Record{
+		record(1, "putrow-g1", "flagstone", rowstore.Native, 100, left(0)), record(1, "getrow-1col", "flagstone", rowstore.Native, 100),
+		record(1, "putrow-g1", "badger", rowstore.RowValue, 100, left(3)), record(1, "getrow-1col", "badger", rowstore.RowValue, 100),
+		record(1, "putrow-g1", "pebble", rowstore.RowValue, 100, left(0.5)),
+	})
+	a := r.byName["putrow-g1"]
+	if x := a.lsm(); x.ratio != 1 {
+		t.Errorf("headline %g", x.ratio)
+	}
+	if x := a.written(); x.peer.variant != "pebble+row" || x.ratio != 1.25 {
+		t.Errorf("until the device has it: %g of %s", x.ratio, x.peer.variant)
+	}
+	if x := r.byName["getrow-1col"].written(); x.peer != nil {
+		t.Errorf("nothing is written by reads: %s", x.peer.variant)
+	}
+	var text bytes.Buffer
+	r.ratios(&text, r.lines)
+	if !strings.Contains(text.String(), "1.25x / pebble+row") {
+		t.Error(text.String())
+	}
+}
+
 func TestSplitPointsAreNotInTheGeometricMean(t *testing.T) {
 	r := gather(header(), []runner.Record{
 		record(1, "scan-all", "flagstone", rowstore.Native, 200), record(1, "scan-all", "pebble", rowstore.RowValue, 100),

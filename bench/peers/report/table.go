@@ -164,9 +164,14 @@ func (r *results) ratios(w io.Writer, lines []*line) {
 	if verifying {
 		g[0] = slices.Insert(g[0], 7, "ratio of flagstone-verify")
 	}
-	lmdb := slices.ContainsFunc(r.variants, func(v string) bool { return strings.HasPrefix(v, "lmdb") })
-	if lmdb {
+	trees := []string{"bbolt"}
+	if slices.ContainsFunc(r.variants, func(v string) bool { return strings.HasPrefix(v, "lmdb") }) {
+		trees = append(trees, "lmdb")
 		g[0] = append(g[0], "lmdb ops/s", "lmdb CPU us/op", "ratio to lmdb")
+	}
+	written := slices.ContainsFunc(lines, func(l *line) bool { return l.written().peer != nil })
+	if written {
+		g[0] = append(g[0], "ratio until the device has it")
 	}
 	for _, l := range lines {
 		mine := l.series[subject]
@@ -184,14 +189,19 @@ func (r *results) ratios(w io.Writer, lines []*line) {
 			row = append(row, "-", "-", "-", "-")
 		}
 		if verifying {
-			row = append(row, times(ratio(l.series[subject+"-verify"], l.lsm().peer)))
+			row = append(row, times(ratio(l.series[subject+"-verify"], l.lsm().peer, headline)))
 		}
-		for _, tree := range []string{"bbolt", "lmdb"} {
+		for _, tree := range trees {
 			if x := l.best(isA(tree)); x.peer != nil {
 				row = append(row, count(x.peer.headline()), microseconds(x.peer.cpu()), times(x.ratio))
-			} else if lmdb {
-				row = append(row, "-", "-", "-")
+			} else {
+				row = append(row, "", "", "")
 			}
+		}
+		if x := l.written(); x.peer != nil {
+			row = append(row, times(x.ratio)+" / "+x.peer.variant)
+		} else if written {
+			row = append(row, "")
 		}
 		g = append(g, row)
 	}

@@ -36,6 +36,17 @@ func DropPageCache(dir string) error {
 	})
 }
 
+// WritePageCache writes all that the kernel has to write of the file system of dir, and
+// waits until the device has it.
+func WritePageCache(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	err = unix.Syncfs(int(f.Fd()))
+	return errors.Join(err, f.Close())
+}
+
 // unmapPages takes the pages of files below dir out of the mappings of this
 // process. They come back, from the page cache or the file, when they are touched;
 // changes of a shared mapping are the page cache's by then.

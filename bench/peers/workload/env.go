@@ -304,13 +304,20 @@ func (p *phase) settleAside() error {
 }
 
 // rest waits for the store's background work and returns how long that took, without
-// what it took to learn that it was over.
+// what it took to learn that it was over. What comes next begins when the device has
+// all that was written.
 func (p *phase) rest() (time.Duration, error) {
 	start := time.Now()
 	asking, err := p.e.store.Settle()
 	took := time.Since(start) - asking.Late
 	p.after = usageNow()
 	p.after.cpu -= asking.CPU.Seconds()
+	if err != nil {
+		return took, err
+	}
+	start = time.Now()
+	err = rowstore.WritePageCache(p.e.Dir)
+	p.figure.Written = time.Since(start).Seconds()
 	return took, err
 }
 

@@ -15,6 +15,9 @@ type Figure struct {
 	// RateSettled the rate with that time counted; 0 where nothing was written.
 	Settle      float64 `json:"settle,omitempty"`
 	RateSettled float64 `json:"rate_settled,omitempty"`
+	// Written is how long it took after that until the device had all of it: logs and tables
+	// that an engine never syncs are in the page cache when it has settled.
+	Written float64 `json:"written,omitempty"`
 
 	P50  float64 `json:"p50"`
 	P99  float64 `json:"p99"`
@@ -56,6 +59,15 @@ const DeadUnits = "dead units"
 
 // CPUPerOp is the processor time of an operation in microseconds.
 func (f *Figure) CPUPerOp() float64 { return 1e6 * f.CPU / float64(max(f.Ops, 1)) }
+
+// RateWritten is RateSettled with the time counted until the device has all of it; 0 where
+// nothing was written.
+func (f *Figure) RateWritten() float64 {
+	if f.Settle == 0 {
+		return 0
+	}
+	return float64(f.Ops) / (f.Seconds + f.Settle + f.Written)
+}
 
 // Headline is the figure that engines are compared by: with the settle time
 // where something was written.
