@@ -95,23 +95,28 @@ func (r *runner) screened(jobs []job) ([]job, error) {
 }
 
 // far says that in the first round, of which these are the figures, a peer's variant came near to
-// the best in none: it has no chance to be the best in this workload. A tree is compared with all
-// peers, so it runs where it is fast; an LSM engine with its like. Reclaiming is no rate.
+// the best in none, neither settled nor until the device had all: it has no chance to be the best
+// in this workload. A tree is compared with all peers, so it runs where it is fast; an LSM engine
+// with its like. Reclaiming is no rate.
 func (r *runner) far(j *job, first map[key][]workload.Figure) bool {
 	mine := first[key{1, j.spec.Name, j.variant.Name}]
 	if r.Near == 0 || len(mine) == 0 || j.engine.Name == Subject {
 		return false
 	}
-	best := map[string]float64{}
-	for _, peer := range r.rivals[j.spec.Name] {
-		if j.engine.LSM && !peer.engine.LSM || peer.engine.Name == Subject {
-			continue
+	rates := [](func(*workload.Figure) float64){(*workload.Figure).Headline, (*workload.Figure).RateWritten}
+	near := func(rate func(*workload.Figure) float64) bool {
+		best := map[string]float64{}
+		for _, peer := range r.rivals[j.spec.Name] {
+			if j.engine.LSM && !peer.engine.LSM || peer.engine.Name == Subject {
+				continue
+			}
+			for _, f := range first[key{1, j.spec.Name, peer.variant.Name}] {
+				best[f.Name] = max(best[f.Name], rate(&f)*peer.engine.Factor)
+			}
 		}
-		for _, f := range first[key{1, j.spec.Name, peer.variant.Name}] {
-			best[f.Name] = max(best[f.Name], f.Headline()*peer.engine.Factor)
-		}
+		return slices.ContainsFunc(mine, func(f workload.Figure) bool {
+			return f.Unit != workload.DeadUnits && rate(&f) > 0 && rate(&f)*j.engine.Factor >= r.Near*best[f.Name]
+		})
 	}
-	return !slices.ContainsFunc(mine, func(f workload.Figure) bool {
-		return f.Unit != workload.DeadUnits && f.Headline()*j.engine.Factor >= r.Near*best[f.Name]
-	})
+	return !slices.ContainsFunc(rates, near)
 }
