@@ -53,10 +53,6 @@ func Run(p Params, engine rowstore.Engine, figures, progress io.Writer) (err err
 			return err
 		}
 	}
-	// Nor is what others left in the page cache.
-	if err := rowstore.WritePageCache(e.Dir); err != nil {
-		return err
-	}
 	if p.CPUProfile != "" {
 		f, err := os.Create(p.CPUProfile)
 		if err != nil {
