@@ -19,20 +19,33 @@ func DropPageCache(dir string) error {
 	if err := unmapPages(dir); err != nil {
 		return err
 	}
+	return EachFile(dir, func(f *os.File) error {
+		// Dirty pages are not dropped, so write them first.
+		if err := f.Sync(); err != nil {
+			return err
+		}
+		return unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED)
+	})
+}
+
+// EachFile calls do with each file below dir, but for those that vanish meanwhile: a store that
+// is open removes what it does not need any more.
+func EachFile(dir string, do func(*os.File) error) error {
 	return filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) && path != dir {
+			return nil
+		}
 		if err != nil || !entry.Type().IsRegular() {
 			return err
 		}
 		f, err := os.Open(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
 		if err != nil {
 			return err
 		}
-		// Dirty pages are not dropped, so write them first.
-		err = f.Sync()
-		if err == nil {
-			err = unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED)
-		}
-		return errors.Join(err, f.Close())
+		return errors.Join(do(f), f.Close())
 	})
 }
 

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/flagstone-db/flagstone/bench/peers/rowstore"
 )
 
 // usage is what the process had used at one moment.
@@ -138,15 +140,7 @@ func (e *env) space() (all, log int64) {
 // readFiles reads all files below dir, so that the page cache holds them.
 func readFiles(dir string) error {
 	buf := make([]byte, 1<<20)
-	return filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || !entry.Type().IsRegular() {
-			return err
-		}
-		f, err := os.Open(path)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
+	return rowstore.EachFile(dir, func(f *os.File) error {
 		for {
 			if _, err := f.Read(buf); err != nil {
 				return nil // the end, or a page that will be missed later
