@@ -34,11 +34,11 @@ SHOWN = [
     ("kv100-ycsb-f", "YCSB F"),
     "Reads from the device",
     ("getrow-cold", "get, page cache emptied before"),
-    ("beyond/get", "get, data four times the memory"),
+    ("beyond/get", "get, data 4x memory, 27 November"),
     ("beyond/range100", "range of 100 rows, the same data"),
 ]
 
-WIDTH, LEFT, UNIT, ROW, TOP = 860, 260, 120, 24, 64
+WIDTH, LEFT, UNIT, ROW, TOP = 920, 260, 120, 24, 64
 BETTER, WORSE = "#2b6cb0", "#c2571a"
 
 
@@ -52,7 +52,8 @@ def ratios(path):
         elif not line.startswith("|"):
             columns = None
         elif columns and not cells[0].startswith("---"):
-            peer = cells[columns[0]].split("+")[0]
+            peer, _, tuning = cells[columns[0]].split("+")[0].partition("-")
+            peer = NAMES[peer] + (f" ({tuning})" if tuning else "")
             found.setdefault(cells[0], (peer, cells[columns[1]]))
     return found
 
@@ -83,7 +84,7 @@ def draw(found):
         ratio = float(text.removesuffix("x"))
         color = BETTER if ratio >= 1 else WORSE
         end = LEFT + ratio * UNIT
-        label = html.escape(f"{text} of {NAMES[peer]}")
+        label = html.escape(f"{text} of {peer}")
         out.append(f'<text x="{LEFT - 10}" y="{y + 17}" text-anchor="end" fill="#1b2530">{html.escape(words)}</text>')
         out.append(f'<rect x="{LEFT}" y="{y + 5}" width="{end - LEFT:.1f}" height="{ROW - 8}" fill="{color}"/>')
         # A white plate behind the number keeps the lines of the scale out of it.
