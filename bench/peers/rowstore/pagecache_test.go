@@ -11,7 +11,10 @@ import (
 // TestAFileThatVanishesIsNoError: Pebble removes its old OPTIONS file some time after it was opened.
 func TestAFileThatVanishesIsNoError(t *testing.T) {
 	dir := t.TempDir()
-	for _, name := range []string{"a", "b", "c"} {
+	for _, name := range []string{"a", "b/file", "c"} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
+			t.Fatal(err)
+		}
 		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o644); err != nil {
 			t.Fatal(err)
 		}

@@ -76,7 +76,8 @@ func (s *Selection) variants(engines []rowstore.Engine, spec workload.Spec) []jo
 }
 
 // screened leaves out the jobs of peers that were not near to the best in the records of the
-// screen, and of tunings of the subject. What failed there, or did not run, is tried.
+// screen, and of tunings of the subject. What failed there, or did not run, is tried; what ran in
+// the first round of this pass is judged by that alone.
 func (r *runner) screened(jobs []job) ([]job, error) {
 	if r.Screen == "" {
 		return jobs, nil
@@ -90,6 +91,9 @@ func (r *runner) screened(jobs []job) ([]job, error) {
 		first[record.key()] = record.Figures
 	}
 	return slices.DeleteFunc(jobs, func(j job) bool {
+		if _, ran := r.journal.first[key{1, j.spec.Name, j.variant.Name}]; ran {
+			return false
+		}
 		return r.far(&j, first) || j.engine.Name == Subject && j.variant.Tuning != ""
 	}), nil
 }

@@ -367,8 +367,16 @@ func (e *env) writes(name, unit string, count uint64, op operation) error {
 	if err := e.complete(done, count-done, op); err != nil {
 		return err
 	}
-	_, err := e.store.Settle()
-	return err
+	return e.settled()
+}
+
+// settled waits without looking until the store has nothing to do, and the kernel nothing
+// to write.
+func (e *env) settled() error {
+	if _, err := e.store.Settle(); err != nil {
+		return err
+	}
+	return rowstore.WritePageCache(e.Dir)
 }
 
 // complete does operations without looking, all of them: the runner ends a child that

@@ -61,7 +61,7 @@ const DeadUnits = "dead units"
 func (f *Figure) CPUPerOp() float64 { return 1e6 * f.CPU / float64(max(f.Ops, 1)) }
 
 // RateWritten is RateSettled with the time counted until the device has all of it; 0 where
-// nothing was written.
+// the headline is without settling.
 func (f *Figure) RateWritten() float64 {
 	if f.Settle == 0 {
 		return 0

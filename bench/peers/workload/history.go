@@ -148,7 +148,7 @@ func runTTL(e *env) error {
 		return err
 	}
 	// What the scans made an engine merge is not reclaiming.
-	if _, err := e.store.Settle(); err != nil {
+	if err := e.settled(); err != nil {
 		return err
 	}
 	died := usageNow()

@@ -43,7 +43,7 @@ func runOpenPut(e *env) error {
 		if err := e.arrivals(fmt.Sprint(load), first, capacity*float64(load)/100, put); err != nil {
 			return err
 		}
-		if _, err := e.store.Settle(); err != nil {
+		if err := e.settled(); err != nil {
 			return err
 		}
 	}

@@ -43,7 +43,7 @@ func Run(p Params, engine rowstore.Engine, figures, progress io.Writer) (err err
 	}
 	if spec.Set != "" && !spec.Load {
 		// What opening left to do is not the workload's.
-		if _, err := e.store.Settle(); err != nil {
+		if err := e.settled(); err != nil {
 			return err
 		}
 	}
