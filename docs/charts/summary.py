@@ -32,9 +32,9 @@ SHOWN = [
     ("kv100-scan100", "range of 100"),
     ("kv100-ycsb-a", "YCSB A"),
     ("kv100-ycsb-f", "YCSB F"),
-    "Reads from the device",
+    "Reads from the device; the last two of 27 November, another machine, peers without tunings",
     ("getrow-cold", "get, page cache emptied before"),
-    ("beyond/get", "get, data 4x memory, 27 November"),
+    ("beyond/get", "get, data four times the memory"),
     ("beyond/range100", "range of 100 rows, the same data"),
 ]
 
