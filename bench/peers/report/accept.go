@@ -299,18 +299,16 @@ func (r *results) tails() []verdict {
 	longest := func(f *workload.Figure) float64 { return f.Max / 1e3 }
 	tail := named{value: math.NaN()}
 	if l := r.byName["sustained"]; l != nil {
-		if peer := l.fastest("pebble"); peer != nil {
+		if peer := l.best(isA("pebble")).peer; peer != nil {
 			tail = named{fmt.Sprintf("%s us against %s us", count(l.series[subject].of(p999)), count(peer.of(p999))),
 				l.series[subject].of(p999) / peer.of(p999), peer.variant}
 		}
 	}
 	open := named{value: math.NaN()}
-	if l := r.byName["openput/80"]; l != nil && l.series[subject] != nil {
-		mine := l.series[subject].of(p999)
-		for _, s := range l.series {
-			if x := mine / s.of(p999); isLSM(s) && s.variant != subject && !(x <= open.value) {
-				open = named{fmt.Sprintf("%s us against %s us", count(mine), count(s.of(p999))), x, s.variant}
-			}
+	if l := r.byName["openput/80"]; l != nil {
+		var peer *series
+		if open, peer = l.toLeast(p999, isLSM); peer != nil {
+			open.name = fmt.Sprintf("%s us against %s us", count(l.series[subject].of(p999)), count(peer.of(p999)))
 		}
 	}
 	return []verdict{
@@ -321,15 +319,23 @@ func (r *results) tails() []verdict {
 	}
 }
 
-// fastest returns the series of an engine's best encoding for this figure.
-func (l *line) fastest(engine string) *series {
-	var best *series
+// toLeast is how many times the subject's figure is that of the peer that has the least. It is NaN, without
+// a peer, if nothing can be compared.
+func (l *line) toLeast(of func(*workload.Figure) float64, peers func(*series) bool) (ratio named, least *series) {
+	ratio = named{l.name, math.NaN(), ""}
+	mine := l.series[subject]
+	if mine == nil {
+		return ratio, nil
+	}
 	for _, s := range l.series {
-		if s.engine.Name == engine && (best == nil || s.headline() > best.headline()) {
-			best = s
+		if s.engine.Name == subject || !peers(s) {
+			continue
+		}
+		if x := mine.of(of) / s.of(of); !math.IsNaN(x) && !(x <= ratio.value) {
+			ratio.value, ratio.peer, least = x, s.variant, s
 		}
 	}
-	return best
+	return ratio, least
 }
 
 // memory judges peak memory over the row workloads that load and read rows of
@@ -344,15 +350,7 @@ func (r *results) memory() []verdict {
 		}
 		x := l.series[subject].of(anon)
 		mine = append(mine, named{l.name, x, ""})
-		leanest := named{l.name, math.NaN(), ""}
-		for _, s := range l.series {
-			if s.engine.Name == subject || !isLSM(s) {
-				continue
-			}
-			if y := x / s.of(anon); math.IsNaN(leanest.value) || y > leanest.value {
-				leanest.value, leanest.peer = y, s.variant
-			}
-		}
+		leanest, _ := l.toLeast(anon, isLSM)
 		over = append(over, leanest)
 	}
 	s := r.header.Settings
@@ -367,24 +365,21 @@ func (r *results) memory() []verdict {
 // use, those being flushed included.
 const memtables = 3
 
-// bytes judges bytes written and space beside Pebble's better encoding.
+// bytes judges bytes written and space beside the variant of Pebble that takes the least of each.
 func (r *results) bytes() []verdict {
-	var written, taken, data []named
-	for _, name := range slices.Concat(writesAll, []string{"sustained", "update1-g1", "versions1/update", "versions10/update", "ttl-random/load"}) {
-		l := r.byName[name]
-		if l == nil || l.series[subject] == nil {
-			continue
+	beside := func(goal string, of func(*workload.Figure) float64) verdict {
+		var ratios []named
+		for _, name := range slices.Concat(writesAll, []string{"sustained", "update1-g1", "versions1/update", "versions10/update", "ttl-random/load"}) {
+			if l := r.byName[name]; l != nil {
+				ratio, _ := l.toLeast(of, isA("pebble"))
+				ratios = append(ratios, ratio)
+			}
 		}
-		if peer := l.fastest("pebble"); peer != nil {
-			mine := l.series[subject]
-			written = append(written, named{name, mine.of(writeBytes) / peer.of(writeBytes), peer.variant})
-			taken = append(taken, named{name, mine.of(spaceBytes) / peer.of(spaceBytes), peer.variant})
-			data = append(data, named{name, mine.of(dataBytes) / peer.of(dataBytes), peer.variant})
-		}
+		return atMost(goal, 1.0, times, ratios...)
 	}
 	return []verdict{
-		atMost("bytes written not above Pebble's", 1.0, times, written...),
-		atMost("space not above Pebble's, logs included", 1.0, times, taken...),
-		atMost("space not above Pebble's, without logs", 1.0, times, data...),
+		beside("bytes written not above Pebble's", writeBytes),
+		beside("space not above Pebble's, logs included", spaceBytes),
+		beside("space not above Pebble's, without logs", dataBytes),
 	}
 }
