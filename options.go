@@ -97,6 +97,9 @@ type Options struct {
 	BlockSize int64
 	// WALSegmentSize is the size of log segments. Default 16 MiB.
 	WALSegmentSize int64
+	// CompressLog compresses what is written to the log, by S2. It helps where the device is slow and processors
+	// are idle, and costs a store that keeps its processors busy (docs/operations.md). Either kind of log is read.
+	CompressLog bool
 	// PartitionSplitSize is the size from which a partition is split, and a quarter of it that up to which
 	// two quiet ones are merged. Default 10 GiB. If negative, partitions are split and merged only on
 	// request. See docs/partitions.md.
@@ -135,8 +138,8 @@ type Options struct {
 	// ReadOnly opens the store without writing to it: the log is read into memory, nothing is
 	// flushed, and writes fail with ErrReadOnly.
 	ReadOnly bool
-	// External, if not nil, says that the log of the store belongs to another program. Sync and
-	// WALSegmentSize then have no effect, and ReadOnly is refused.
+	// External, if not nil, says that the log of the store belongs to another program. Sync,
+	// WALSegmentSize and CompressLog then have no effect, and ReadOnly is refused.
 	External *External
 	// Logger receives what happens to the store. Default: none.
 	Logger *slog.Logger

@@ -185,3 +185,26 @@ func noise(rng *rand.Rand, size int) string {
 	}
 	return string(b)
 }
+
+// TestALogIsReadWhetherItIsCompressedOrNot puts text with and without Options.CompressLog into one log, between power
+// cuts, after each of which the store is opened the other way.
+func TestALogIsReadWhetherItIsCompressedOrNot(t *testing.T) {
+	const size = 15 << 10 // of a value that stays in the row
+	text := strings.Repeat("a log of text shrinks to a part of this. ", size/41+1)[:size]
+	r := newRig(t, Options{})
+	for i, compress := range []bool{false, true, true, false} {
+		r.opts.CompressLog = compress
+		r.crash(vfs.CrashLoseAll, 0)
+		table := r.table("t", TableOptions{MaxVersions: 1})
+		before := r.store.Metrics().LogBytes
+		put(t, table, "p", i, "c", startMillis, text)
+		if wrote := r.store.Metrics().LogBytes - before; compress == (wrote >= size) {
+			t.Errorf("compressed %t: a record of %d bytes takes %d of the log", compress, size, wrote)
+		}
+		for n := range i + 1 {
+			if got := show(t, table, "p", n); !strings.Contains(got, text) {
+				t.Errorf("opened with %t: row %d is %.60q", compress, n, got)
+			}
+		}
+	}
+}

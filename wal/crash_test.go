@@ -162,7 +162,7 @@ type crashTest struct {
 
 func crashOptions(fsys vfs.FS, synced bool) Options {
 	opts := testOptions(fsys)
-	opts.Sync = synced
+	opts.Sync, opts.Compress = synced, true
 	opts.SegmentSize = 6 * blockSize
 	return opts
 }

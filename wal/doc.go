@@ -18,6 +18,7 @@
 //	recover.go   reading a log after a crash
 //	scan.go      reading the frames of one segment; torn tail or damage
 //	format.go    header and frame, byte by byte
+//	compress.go  groups that are compressed
 //
 // # What ends a segment
 //

@@ -9,7 +9,8 @@ package wal
 //
 //	header (96 bytes, the rest of its block is not used)
 //	     0   8  magic "FLAGWAL\n"
-//	     8   4  format version, 2; 1 is read: it has no bundles
+//	     8   4  format version: 3, or 2 if there are no compressed groups; 1 is
+//	            read, and has no bundles either
 //	    12   4  block size, 4096
 //	    16  16  store id
 //	    32   8  number of this segment
@@ -27,9 +28,10 @@ package wal
 //	            this field set to seed XOR offset of the frame in the file
 //	     8   3  payload length
 //	    11   1  type: 1 full, 2 first, 3 middle, 4 last, 5 padding, 6 trailer,
-//	            7 bundle
+//	            7 bundle, 8 compressed
 //	    12   4  stream
-//	    16   8  position of the record in its stream; of a bundle, of its first
+//	    16   8  position of the record in its stream; of a bundle, of its first;
+//	            of a compressed group, the bytes of the group
 //	    24   8  durable offset: up to here this segment was known to be
 //	            durable when the frame was made
 //	    32      payload
@@ -39,6 +41,10 @@ package wal
 //	              before, for the first one above that in the header: so 1
 //	     uvarint  length of the record
 //	              the record
+//
+//	compressed payload: the frames of a group, in parts; see compress.go
+//	     0   4  length of the part
+//	     4      the part, an S2 block
 //
 //	trailer payload
 //	     0   8  records in the segment
@@ -69,8 +75,9 @@ import (
 )
 
 const (
-	// formatVersion is the format version that is written. All versions from 1 on can be read.
-	formatVersion = 2
+	// formatVersion is the latest format version. All from 1 on can be read. A segment that is not compressed
+	// is written in the version before, which earlier programs read.
+	formatVersion = compressedVersion
 	// blockSize is the unit of writing: large enough for every device that
 	// vfs offers direct I/O on, and the page of the page cache.
 	blockSize = 4096
@@ -80,12 +87,14 @@ const (
 	magic           = "FLAGWAL\n"
 	headerSize      = 96
 	frameHeaderSize = 32
-	// maxFrameSize bounds what a reader must hold and hash to check one frame.
+	// maxFrameSize bounds what a reader must hold and hash to check one frame that is not compressed.
 	maxFrameSize   = 256 << 10
 	maxPayload     = maxFrameSize - frameHeaderSize
 	trailerPayload = 16
 
-	plainVersion = 1 // the last one without bundles
+	plainVersion      = 1 // no bundles
+	bundleVersion     = 2 // no compressed groups
+	compressedVersion = 3
 
 	// maxBundled is the largest record that goes into a bundle. The frame of a larger record is
 	// less than a five hundredth of it.
@@ -108,6 +117,7 @@ const (
 	framePadding
 	frameTrailer
 	frameBundle
+	frameCompressed
 )
 
 // seal is the end of a segment, or some point inside it.
@@ -198,7 +208,7 @@ type frame struct {
 	position uint64
 	durable  int64
 	payload  []byte
-	size     int64 // in the file
+	size     int64 // in the segment
 	checksum uint64
 }
 
@@ -232,14 +242,19 @@ func putFrameHeader(b []byte, n int, f frame, seed uint64, offset int64) uint64 
 func frameSize(head []byte) (int, error) {
 	word := binary.LittleEndian.Uint32(head[8:])
 	n, kind := int(word&0xffffff), frameType(word>>24)
-	if kind < frameFull || kind > frameBundle || n > maxPayload {
+	most := maxPayload
+	if kind == frameCompressed {
+		most = maxCompressed
+	}
+	if kind < frameFull || kind > frameCompressed || n > most {
 		return 0, bad("there is no frame header")
 	}
 	return paddedSize(n), nil
 }
 
 // decodeFrame decodes the frame b, which is as long as frameSize said; the error is bad if its
-// checksum does not match. It uses the checksum field of b as scratch, and restores it.
+// checksum does not match, or if it is compressed and cannot be the group at that offset. It uses the checksum field
+// of b as scratch, and restores it.
 func decodeFrame(b []byte, seed uint64, offset int64) (frame, error) {
 	checksum := binary.LittleEndian.Uint64(b)
 	binary.LittleEndian.PutUint64(b, seed^uint64(offset))
@@ -249,12 +264,19 @@ func decodeFrame(b []byte, seed uint64, offset int64) (frame, error) {
 		return frame{}, bad("the checksum of the frame does not match")
 	}
 	word := binary.LittleEndian.Uint32(b[8:])
-	return frame{
+	f := frame{
 		kind:     frameType(word >> 24),
 		stream:   binary.LittleEndian.Uint32(b[12:]),
 		position: binary.LittleEndian.Uint64(b[16:]),
 		durable:  int64(binary.LittleEndian.Uint64(b[24:])),
 		payload:  b[frameHeaderSize : frameHeaderSize+int(word&0xffffff)],
 		size:     int64(len(b)), checksum: checksum,
-	}, nil
+	}
+	if f.kind == frameCompressed {
+		if offset%blockSize != 0 || f.position%blockSize != 0 || f.position > maxCompressed || f.position < uint64(len(b)) {
+			return frame{}, bad("the size of a compressed group is impossible")
+		}
+		f.size = int64(f.position)
+	}
+	return f, nil
 }

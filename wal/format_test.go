@@ -69,6 +69,28 @@ func storedSegment(t *testing.T, name string, number uint64, size int) []byte {
 	return undump(t, string(text), size)
 }
 
+// storedLog is a disk with the segments of testdata up to last.
+func storedLog(t *testing.T, name string, last uint64, size int) *vfs.Sim {
+	t.Helper()
+	sim := newSim()
+	if err := vfs.MakeDir(sim, "", "wal"); err != nil {
+		t.Fatal(err)
+	}
+	for n := uint64(1); n <= last; n++ {
+		f, err := sim.Create(logFile(n), vfs.OpenOptions{})
+		if err == nil {
+			_, err = f.WriteAt(storedSegment(t, name, n, size), 0)
+		}
+		if err == nil {
+			err = errors.Join(f.Sync(), f.Close(), sim.SyncDir("wal"))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return sim
+}
+
 // texts recovers a log and describes its records.
 func texts(opts Options) (out []string, res RecoverResult, err error) {
 	res, err = Recover(opts, 0, func(r Record) error {
@@ -82,22 +104,7 @@ func texts(opts Options) (out []string, res RecoverResult, err error) {
 // told from a torn tail, and a writer can continue them.
 func TestP22_StoredLogsOfAllVersions(t *testing.T) {
 	for _, c := range stored {
-		sim := newSim()
-		if err := vfs.MakeDir(sim, "", "wal"); err != nil {
-			t.Fatal(err)
-		}
-		for n := uint64(1); n <= c.last; n++ {
-			f, err := sim.Create(logFile(n), vfs.OpenOptions{})
-			if err == nil {
-				_, err = f.WriteAt(storedSegment(t, c.name, n, c.size), 0)
-			}
-			if err == nil {
-				err = errors.Join(f.Sync(), f.Close(), sim.SyncDir("wal"))
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
+		sim := storedLog(t, c.name, c.last, c.size)
 		opts := testOptions(sim)
 		got, res, err := texts(opts)
 		if err != nil || !slices.Equal(got, c.records) {
@@ -136,7 +143,7 @@ func TestP22_StoredLogsOfAllVersions(t *testing.T) {
 	}
 }
 
-// P22: the log is written byte for byte like the stored one of this version.
+// P22: a log that is not compressed is written byte for byte like the stored one of its version.
 func TestP22_LogIsWrittenAsStored(t *testing.T) {
 	sim := goldenLog(t)
 	for n := uint64(1); n <= 2; n++ {
@@ -144,7 +151,7 @@ func TestP22_LogIsWrittenAsStored(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		name := fmt.Sprintf("v%d", formatVersion)
+		name := fmt.Sprintf("v%d", bundleVersion)
 		if *update {
 			golden := filepath.Join("testdata", name, segmentName(n)+".hex")
 			if err := os.MkdirAll(filepath.Dir(golden), 0o755); err != nil {
@@ -270,6 +277,12 @@ func FuzzRecover(f *testing.F) {
 		f.Add(unpadBlocks(content[blockSize:]), true)
 		f.Add(unpadBlocks(content[blockSize:blockSize+100]), true)
 	}
+	compressed, _ := compressedLog(f)
+	content, err := compressed.ReadFile(logFile(1))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(unpadBlocks(content[:7*blockSize]), false)
 	f.Add(unpadBlocks(framesOf(frameFirst, frameMiddle, frameLast, framePadding)), true)
 	f.Add(unpadBlocks(framesOf(frameBundle, frameFull, framePadding, frameBundle)), true)
 	f.Add([]byte{}, false)

@@ -34,6 +34,8 @@ type Options struct {
 	// syncs: by HandOver, whenever writeThreshold bytes have gathered. Sync and Flush work in both
 	// modes.
 	Sync bool
+	// Compress writes groups compressed where that saves blocks.
+	Compress bool
 	// Gathered, if not nil, is called when a group or the end of a segment is left for
 	// Writer.HandOver, which should be called soon. It must not wait for anything, nor call the
 	// Writer. Without Sync it is needed: otherwise records stay in memory until MakeRoom, Sync,
@@ -129,7 +131,7 @@ func (res *RecoverResult) Durable() bool { return res.end.Offset == res.sealed.O
 // The end of the last segment may be torn, which Torn reports. Any other difference from what was
 // written gives ErrCorrupt, errWrongStore or errNewerFormat, and the result must not be used. An
 // error of fn ends recovery and is returned unchanged. Recover changes no file. Memory: the
-// largest record, a read buffer, and 24 bytes for each group of one segment.
+// largest record, a read buffer, the largest compressed group twice, and 24 bytes for each group of one segment.
 func Recover(opts Options, minSegment uint64, fn func(Record) error) (RecoverResult, error) {
 	opts, err := opts.withDefaults()
 	if err != nil {

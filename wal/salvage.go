@@ -173,6 +173,8 @@ func (s *salvager) describe(sc *scanner, err error) error {
 func takeSalvaged(sc *scanner, f frame) (err error) {
 	switch f.kind {
 	case framePadding:
+	case frameCompressed:
+		err = sc.takeCompressed(f, func(f frame) error { return takeSalvaged(sc, f) })
 	case frameBundle:
 		_, err = sc.takeBundle(f)
 	default:

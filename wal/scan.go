@@ -85,7 +85,7 @@ func (r *segmentReader) corrupt(offset int64, format string, args ...any) error 
 	return corrupt(r.name, offset, fmt.Sprintf(format, args...))
 }
 
-// bytes returns n bytes of the file at off, valid until the next call. n is at most maxFrameSize.
+// bytes returns n bytes of the file at off, valid until the next call. n is at most that of a frame.
 // The error is bad if the file is shorter.
 func (r *segmentReader) bytes(off int64, n int) ([]byte, error) {
 	if int64(n) > r.size-off {
@@ -96,9 +96,9 @@ func (r *segmentReader) bytes(off int64, n int) ([]byte, error) {
 	}
 	start := off &^ (blockSize - 1) // whole blocks, as direct I/O demands
 	skip := int(off - start)
-	want := int(min(readChunk, nextBlock(r.size-1)-start))
-	if off == 0 || off < r.narrow { // at 0 a spare is fit for use whatever can be read behind its header
-		want = min(want, int(nextBlock(off+int64(n)-1)-start))
+	want := int(nextBlock(off+int64(n)-1) - start)
+	if off > 0 && off >= r.narrow { // at 0 a spare is fit for use whatever can be read behind its header
+		want = max(want, int(min(readChunk, nextBlock(r.size-1)-start)))
 	}
 	if len(r.buf) < want {
 		r.buf = vfs.AlignedBuffer(want)
@@ -149,6 +149,7 @@ type scanner struct {
 	inRecord  bool
 	record    Record // the record whose fragments are being gathered
 	gathered  []byte // their payloads
+	inner     []byte // the frames of the last compressed group
 	fn        func(Record) error
 }
 
@@ -165,7 +166,11 @@ func (s *scanner) corrupt(format string, args ...any) error {
 func (s *scanner) scan(limit int64) error {
 	for s.at.Offset < limit && !s.closed {
 		f, err := s.r.frameAt(s.at.Offset)
-		if err == nil {
+		switch {
+		case err != nil:
+		case f.kind == frameCompressed:
+			err = s.takeCompressed(f, s.take)
+		default:
 			err = s.take(f)
 		}
 		if err != nil {

@@ -60,7 +60,10 @@ func (w *Writer) begin(from *segmentFile, previous uint64, sealed seal) []byte {
 	w.cur = segment{segmentFile: *from, number: previous + 1, head: seal{Offset: blockSize}, durable: blockSize}
 	w.number.Store(w.cur.number)
 	w.setDue()
-	h := header{Version: formatVersion, Store: w.opts.StoreID, Number: w.cur.number, Previous: previous, Sealed: sealed, Size: from.size}
+	h := header{Version: bundleVersion, Store: w.opts.StoreID, Number: w.cur.number, Previous: previous, Sealed: sealed, Size: from.size}
+	if w.opts.Compress {
+		h.Version = compressedVersion
+	}
 	block := vfs.AlignedBuffer(blockSize)
 	w.cur.seed = h.encode(block)
 	return block

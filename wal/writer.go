@@ -20,7 +20,7 @@ import (
 )
 
 // maxGroup bounds what waits in memory: MakeRoom writes when it is reached. There is one buffer
-// more than there are groups in flight.
+// more than there are groups in flight, and with Options.Compress one more for each of these.
 const maxGroup = 4 << 20
 
 // LSN counts the records appended to one Writer, from 1 on.
@@ -332,14 +332,18 @@ func (w *Writer) Stats() Stats {
 
 // group is a write in flight.
 type group struct {
-	file     vfs.File
-	name     string
-	buf      []byte
-	at       int64
-	last     LSN
-	sync     bool
-	done     chan struct{} // closed when it is finished; nil without a waiter
-	rotation *rotation     // what follows if it is the last group of its segment, else nil
+	file       vfs.File
+	name       string
+	buf        []byte
+	at         int64
+	seed       uint64 // of the segment
+	durable    int64  // what the segment's frames state, when the group is detached
+	compressed []byte // for compress; nil without Options.Compress
+	wrote      int    // bytes
+	last       LSN
+	sync       bool
+	done       chan struct{} // closed when it is finished; nil without a waiter
+	rotation   *rotation     // what follows if it is the last group of its segment, else nil
 
 	written bool // and synced if sync is set; the rotation may not be done
 	stalled bool // there was no space, and no caller is trying again yet
@@ -362,9 +366,13 @@ func (w *Writer) detach(sync bool) *group {
 	*g = group{
 		file: w.cur.file, name: w.cur.name, buf: w.buf, done: w.gathered,
 		at: w.cur.head.Offset - int64(len(w.buf)), last: w.last, sync: sync,
+		seed: w.cur.seed, durable: w.cur.durable,
 	}
 	w.gathered, w.candidate = nil, nil
 	w.buf = w.takeBuffer()
+	if w.opts.Compress {
+		g.compressed = w.takeBuffer()
+	}
 	return g
 }
 
@@ -376,7 +384,9 @@ func (w *Writer) transfer(g *group) {
 	defer w.device.end()
 	g.err = nil
 	if !g.written && len(g.buf) > 0 {
-		g.call, g.err = step{op: "write", file: g.name}, writeAll(g.file, g.buf, g.at)
+		b := w.compress(g)
+		g.wrote = len(b)
+		g.call, g.err = step{op: "write", file: g.name}, writeAll(g.file, b, g.at)
 	}
 	if !g.written && g.sync && g.err == nil {
 		began := w.opts.Elapsed()
@@ -411,7 +421,7 @@ func (w *Writer) finish(g *group) {
 			w.records.Add(uint64(n))
 		}
 		w.written = g.last
-		w.bytes.Add(uint64(len(g.buf)))
+		w.bytes.Add(uint64(g.wrote))
 		if g.sync {
 			w.durable.Store(uint64(g.last))
 		}
@@ -429,6 +439,9 @@ func (w *Writer) finish(g *group) {
 		close(g.done)
 	}
 	w.giveBuffer(g.buf)
+	if g.compressed != nil {
+		w.giveBuffer(g.compressed)
+	}
 	if g.rotation != nil {
 		w.giveBuffer(g.rotation.trailer)
 	}

@@ -52,6 +52,7 @@ type serveCommand struct {
 	TableFileSize      size `default:"64MiB" placeholder:"SIZE" help:"Target size of table files, ${default} if not given."`
 	BlockSize          size `default:"8KiB" placeholder:"SIZE" help:"Target size of the blocks of table files, ${default} if not given, at most 1MiB. 4KiB makes random reads beyond memory faster, and tables a sixteenth larger."`
 	WALSegmentSize     size `name:"wal-segment-size" default:"16MiB" placeholder:"SIZE" help:"Size of log segments, ${default} if not given."`
+	CompressLog        bool `help:"Compress what is written to the log: for devices that are slow beside the processors, see docs/operations.md."`
 	PartitionSplitSize size `default:"10GiB" placeholder:"SIZE" help:"Size from which a partition is split, ${default} if not given. Quiet neighbours with less than a quarter of it together are merged."`
 	CacheSize          size `default:"256MiB" placeholder:"SIZE" help:"Bound of the block cache, ${default} if not given."`
 
@@ -225,6 +226,7 @@ func (s *serveCommand) options(aids testAids, logger *slog.Logger) flagstone.Opt
 	opts := flagstone.Options{
 		MemoryBudget: int64(s.MemoryBudget), MemtableSize: int64(s.MemtableSize),
 		TableFileSize: int64(s.TableFileSize), BlockSize: int64(s.BlockSize), WALSegmentSize: int64(s.WALSegmentSize),
+		CompressLog:        s.CompressLog,
 		PartitionSplitSize: int64(s.PartitionSplitSize), CacheSize: int64(s.CacheSize),
 		VerifyInterval: s.VerifyInterval, ReadBack: s.ReadBack,
 		Logger: logger,
