@@ -100,11 +100,23 @@ func phases(sizes []grown) (names []string) {
 	return names
 }
 
+// grownVariants are the variants that were measured at any of the sizes.
+func grownVariants(sizes []grown) (all []string) {
+	for _, s := range sizes {
+		for _, v := range s.variants {
+			if !slices.Contains(all, v) {
+				all = append(all, v)
+			}
+		}
+	}
+	return all
+}
+
 // growthTable has a row for each variant and size.
 func growthTable(phase string, sizes []grown) grid {
 	g := grid{{"variant", "rows", "ops/s", "p50 us", "p99", "p99.9", "max", "CPU us/op", "slowest second", "written", "read",
 		"space", "anon MB"}}
-	for _, variant := range sizes[len(sizes)-1].variants {
+	for _, variant := range grownVariants(sizes) {
 		for _, size := range sizes {
 			l := size.byName[phase]
 			if l == nil || l.series[variant] == nil {
@@ -148,7 +160,7 @@ func drawGrowth(path, phase string, sizes []grown) error {
 	p.Legend.Top, p.Legend.Left = true, true
 	var lines []any
 	least, most := math.Inf(1), math.Inf(-1)
-	for _, variant := range sizes[len(sizes)-1].variants {
+	for _, variant := range grownVariants(sizes) {
 		var points plotter.XYs
 		for _, size := range sizes {
 			if l := size.byName[phase]; l != nil && l.series[variant] != nil && l.series[variant].headline() > 0 {
