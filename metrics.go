@@ -41,7 +41,7 @@ type Metrics struct {
 	Refusal string
 
 	// What background work has done since the store was opened.
-	LogBytes     int64         // written to the log, framing included
+	LogBytes     int64         // written to the log, framing included, compressed
 	LogRecords   uint64        // written to the log, one for each batch
 	LogGroups    uint64        // of these records, written together: LogRecords over LogGroups is the mean size
 	LogSyncs     Latency       // of the device, for a group; each is timed

@@ -23,17 +23,26 @@ const (
 	partHeader = 4
 )
 
+// compressible reports whether a group of n bytes may be compressed: one block cannot become less.
+func (w *Writer) compressible(n int) bool {
+	return w.opts.Compress && n > blockSize && n <= maxCompressed
+}
+
 // compress returns the blocks that are written for a group: one compressed frame in g.compressed, or the group as it is
-// if it has no such buffer, is too large, or would not take fewer blocks.
+// if it has no such buffer, or would not take fewer blocks.
 func (w *Writer) compress(g *group) []byte {
-	if g.compressed == nil || len(g.buf) > maxCompressed {
+	if g.compressed == nil {
 		return g.buf
 	}
 	parts := (len(g.buf) + compressPart - 1) / compressPart
-	most := frameHeaderSize + parts*(partHeader+s2.MaxEncodedLen(compressPart)) + blockSize
+	most := frameHeaderSize + parts*(partHeader+s2.MaxEncodedLen(min(len(g.buf), compressPart))) + blockSize
 	if cap(g.compressed) < most {
+		size := minBuffer
+		for size < most {
+			size *= 2 // other sizes of the pool are not aligned for direct I/O
+		}
 		w.freeBuffer(g.compressed)
-		g.compressed = w.newBuffer(most)
+		g.compressed = w.newBuffer(size)
 	}
 	out := g.compressed[:frameHeaderSize]
 	for part := range slices.Chunk(g.buf, compressPart) {
@@ -79,15 +88,31 @@ func decompress(buf []byte, f frame) ([]byte, error) {
 	return buf, nil
 }
 
-// takeCompressed calls take for each frame of a compressed group.
+// checkGroup returns what is bad about the header of a compressed frame of some size at off. It is asked before the frame is
+// read, which may be large.
+func (r *segmentReader) checkGroup(head []byte, size int, off int64) error {
+	group := binary.LittleEndian.Uint64(head[16:])
+	switch {
+	case r.header.Version < compressedVersion:
+		return bad("there is a compressed group, which this format version does not have")
+	case off%blockSize != 0 || group%blockSize != 0 || group > maxCompressed || group < uint64(size):
+		return bad("the size or place of a compressed group is impossible")
+	}
+	return nil
+}
+
+// takeCompressed calls take for each frame of a compressed group. A group is durable as a whole: no offset inside
+// counts as one at which a group may begin, and no record spans it.
 func (s *scanner) takeCompressed(f frame, take func(frame) error) (err error) {
-	if s.r.header.Version < compressedVersion {
-		return s.corrupt("a compressed group in a segment of format version %d", s.r.header.Version)
+	if f.stream != 0 || f.durable < blockSize || f.durable > s.at.Offset || f.durable%blockSize != 0 || s.inRecord {
+		return s.corrupt("malformed header of a compressed group, or a record that is not whole before it")
 	}
 	if s.inner, err = decompress(s.inner, f); err != nil {
 		return s.corrupt("%v", err)
 	}
 	group := s.at.Offset
+	s.group = group
+	defer func() { s.group = 0 }()
 	for at := 0; at < len(s.inner); {
 		inner, err := innerFrame(s.inner[at:], s.r.seed, group+int64(at))
 		if err != nil {
@@ -97,6 +122,9 @@ func (s *scanner) takeCompressed(f frame, take func(frame) error) (err error) {
 			return err
 		}
 		at += int(inner.size)
+	}
+	if s.inRecord {
+		return s.corrupt("a record is not whole at the end of a compressed group")
 	}
 	return nil
 }

@@ -253,8 +253,7 @@ func frameSize(head []byte) (int, error) {
 }
 
 // decodeFrame decodes the frame b, which is as long as frameSize said; the error is bad if its
-// checksum does not match, or if it is compressed and cannot be the group at that offset. It uses the checksum field
-// of b as scratch, and restores it.
+// checksum does not match. It uses the checksum field of b as scratch, and restores it.
 func decodeFrame(b []byte, seed uint64, offset int64) (frame, error) {
 	checksum := binary.LittleEndian.Uint64(b)
 	binary.LittleEndian.PutUint64(b, seed^uint64(offset))
@@ -273,9 +272,6 @@ func decodeFrame(b []byte, seed uint64, offset int64) (frame, error) {
 		size:     int64(len(b)), checksum: checksum,
 	}
 	if f.kind == frameCompressed {
-		if offset%blockSize != 0 || f.position%blockSize != 0 || f.position > maxCompressed || f.position < uint64(len(b)) {
-			return frame{}, bad("the size of a compressed group is impossible")
-		}
 		f.size = int64(f.position)
 	}
 	return f, nil

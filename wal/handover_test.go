@@ -25,7 +25,7 @@ func handedOver(t *testing.T, fail *bool) (opts Options, asked, written *int) {
 	}})
 	opts.Sync, opts.SegmentSize = false, 0
 	opts.Gathered = func() { *asked++ }
-	opts.Memory = offheaptest.New(t)
+	opts.Memory, opts.Compress = offheaptest.New(t), true
 	return opts, asked, written
 }
 

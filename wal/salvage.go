@@ -22,7 +22,7 @@ type Loss struct {
 // Salvage reads a log of which parts may be damaged: it calls fn for each whole record, in order, and
 // lost for each part that should have records and cannot be read. It reads everything that Recover
 // delivers, with the same meaning of minSegment. Behind damage it goes on at the next good frame. The
-// torn end of a log that was not closed is no loss. It calls check for each frame and each block, and
+// torn end of a log that was not closed is no loss. It calls check for each frame or compressed group, and for each block, and
 // ends with its error. Salvage changes no file. An error is that of check or fn, or one that is no
 // damage: it matches errWrongStore or errNewerFormat, or is of the file system. It takes as much memory
 // as Recover.
@@ -174,7 +174,13 @@ func takeSalvaged(sc *scanner, f frame) (err error) {
 	switch f.kind {
 	case framePadding:
 	case frameCompressed:
-		err = sc.takeCompressed(f, func(f frame) error { return takeSalvaged(sc, f) })
+		group := sc.at.Offset
+		err = sc.takeCompressed(f, func(f frame) error {
+			err := takeSalvaged(sc, f)
+			sc.at.Offset += f.size
+			return err
+		})
+		sc.at.Offset = group
 	case frameBundle:
 		_, err = sc.takeBundle(f)
 	default:

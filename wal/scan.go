@@ -14,8 +14,8 @@ import (
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
 
-// readChunk is how much of a segment is read at once. It holds a whole frame, wherever in a block
-// the frame begins.
+// readChunk is how much of a segment is read at once, or the whole of a compressed frame that is larger. It holds
+// any other frame, wherever in a block that begins.
 const readChunk = 1 << 20
 
 // segmentReader reads frames of an open segment by offset.
@@ -85,7 +85,7 @@ func (r *segmentReader) corrupt(offset int64, format string, args ...any) error 
 	return corrupt(r.name, offset, fmt.Sprintf(format, args...))
 }
 
-// bytes returns n bytes of the file at off, valid until the next call. n is at most that of a frame.
+// bytes returns n bytes of the file at off, valid until the next call. n is at most the size of the largest frame.
 // The error is bad if the file is shorter.
 func (r *segmentReader) bytes(off int64, n int) ([]byte, error) {
 	if int64(n) > r.size-off {
@@ -123,6 +123,9 @@ func (r *segmentReader) frameAt(off int64) (frame, error) {
 		return frame{}, err
 	}
 	size, err := frameSize(head)
+	if err == nil && frameType(head[11]) == frameCompressed {
+		err = r.checkGroup(head, size, off)
+	}
 	if err != nil {
 		return frame{}, err
 	}
@@ -150,6 +153,7 @@ type scanner struct {
 	record    Record // the record whose fragments are being gathered
 	gathered  []byte // their payloads
 	inner     []byte // the frames of the last compressed group
+	group     int64  // where the compressed group around the frame begins; 0 if there is none
 	fn        func(Record) error
 }
 
@@ -229,7 +233,7 @@ func nextBlock(off int64) int64 { return off&^(blockSize-1) + blockSize }
 
 // take accepts a frame with a good checksum: any other error in it is damage, not a torn tail.
 func (s *scanner) take(f frame) error {
-	if s.at.Offset%blockSize == 0 && !s.inRecord {
+	if s.at.Offset%blockSize == 0 && !s.inRecord && (s.group == 0 || s.group == s.at.Offset) {
 		s.marks = append(s.marks, s.at)
 	}
 	if err := s.takeDurable(f.durable); err != nil {

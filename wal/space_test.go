@@ -23,7 +23,7 @@ func TestP11_ARecordLargerThanASegmentIsRefusedOnAFullDiskBeforeAByteIsWritten(t
 		for spare := int64(0); spare < record/blockSize+12; spare++ {
 			sim := newSim()
 			opts := testOptions(sim)
-			opts.Sync = synced
+			opts.Sync, opts.Compress = synced, true
 			var o oracle
 			w, _ := mustOpen(t, opts, 0, &o)
 			mustAppend(t, w, &o, 0, 100)
@@ -79,7 +79,7 @@ func noSpaceAt(t *testing.T, rule vfs.Rule, synced, apart bool) (hit bool) {
 	sim := newSim()
 	fault := vfs.NewFault(sim, 1)
 	opts := testOptions(fault)
-	opts.Sync = synced
+	opts.Sync, opts.Compress = synced, true
 	var begun []uint64
 	opts.Begun = func(n uint64) error {
 		begun = append(begun, n)
@@ -302,7 +302,7 @@ func TestP11_P14_CrashesOnAFullDiskLoseNoAcknowledgedRecord(t *testing.T) {
 	for _, synced := range []bool{true, false} {
 		for s := range scale(60, 20_000) {
 			r := &fullRun{t: t, rng: rand.New(rand.NewPCG(*seed+uint64(s), 0)), sim: newSim(), opts: testOptions(nil)}
-			r.opts.Sync = synced
+			r.opts.Sync, r.opts.Compress = synced, true
 			policies := vfs.CrashPolicies()
 			for range 4 {
 				r.open(policies)

@@ -319,7 +319,7 @@ func (w *Writer) End() End {
 
 // Stats counts what a writer has written since it was made.
 type Stats struct {
-	Bytes   uint64            // framing and padding included
+	Bytes   uint64            // framing and padding included, compressed
 	Groups  uint64            // of records that were written together, and synced together if they were synced
 	Records uint64            // in the groups
 	Syncs   *latency.Snapshot // of groups, how long each took
@@ -338,7 +338,7 @@ type group struct {
 	at         int64
 	seed       uint64 // of the segment
 	durable    int64  // what the segment's frames state, when the group is detached
-	compressed []byte // for compress; nil without Options.Compress
+	compressed []byte // for compress; nil if the group is written as it is
 	wrote      int    // bytes
 	last       LSN
 	sync       bool
@@ -370,7 +370,7 @@ func (w *Writer) detach(sync bool) *group {
 	}
 	w.gathered, w.candidate = nil, nil
 	w.buf = w.takeBuffer()
-	if w.opts.Compress {
+	if w.compressible(len(g.buf)) {
 		g.compressed = w.takeBuffer()
 	}
 	return g
