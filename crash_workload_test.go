@@ -31,7 +31,6 @@ func scriptOptions(sync SyncMode) Options {
 	return Options{
 		Sync: sync, MemtableSize: 3 << 9, MemoryBudget: 12 << 10,
 		TableFileSize: 4 << 10, WALSegmentSize: 16 << 10, CacheSize: 64 << 10,
-		CompressLog: true, // most groups are a block, and stay as they are
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 
 const (
 	// compressPart is how much is compressed at once. The compressor does not give its processor back
-	// before, which takes about 0.1 ms.
+	// before, which took 40 us for text beside random bytes (28 November, two processors).
 	compressPart = 64 << 10
 	// maxCompressed bounds the groups that are compressed, and so what a reader must hold. Only the group of a
 	// single record can be larger than that.

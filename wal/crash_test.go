@@ -160,16 +160,16 @@ type crashTest struct {
 	distinct map[uint64]bool
 }
 
-func crashOptions(fsys vfs.FS, synced bool) Options {
+func crashOptions(fsys vfs.FS, m mode) Options {
 	opts := testOptions(fsys)
-	opts.Sync, opts.Compress = synced, true
+	m.set(&opts)
 	opts.SegmentSize = 6 * blockSize
 	return opts
 }
 
 // recoverFrom opens the log on the disk of a crashed machine or process, works on, and tries
 // power cuts at its calls, up to the given depth.
-func (t *crashTest) recoverFrom(sim *vfs.Sim, r *crashRun, synced bool, what string, depth int) {
+func (t *crashTest) recoverFrom(sim *vfs.Sim, r *crashRun, m mode, what string, depth int) {
 	t.cases++
 	t.distinct[sim.Digest()] = true
 	if r.generation > 1 {
@@ -178,7 +178,7 @@ func (t *crashTest) recoverFrom(sim *vfs.Sim, r *crashRun, synced bool, what str
 	deeper := func(op, name string) {
 		policy := vfs.CrashPolicies()[r.rng.IntN(len(vfs.CrashPolicies()))]
 		s := r.rng.Uint64()
-		t.recoverFrom(sim.Image(policy, s), r.clone(), synced,
+		t.recoverFrom(sim.Image(policy, s), r.clone(), m,
 			fmt.Sprintf("%s; then %v (%d) before %s %s", what, policy, s, op, name), depth-1)
 	}
 	opts := crashOptions(hookFS{sim, func(op, name string) error {
@@ -186,11 +186,11 @@ func (t *crashTest) recoverFrom(sim *vfs.Sim, r *crashRun, synced bool, what str
 			deeper(op, name)
 		}
 		return nil
-	}}, synced)
+	}}, m)
 	if err := r.run(opts, 1+r.rng.IntN(3)); err != nil {
 		t.Fatalf("%s: %v", what, err)
 	}
-	got, _, err := recovered(crashOptions(sim, synced), r.min)
+	got, _, err := recovered(crashOptions(sim, m), r.min)
 	if err == nil {
 		err = r.check(got)
 	}
@@ -203,9 +203,9 @@ func (t *crashTest) recoverFrom(sim *vfs.Sim, r *crashRun, synced bool, what str
 // during each recovery, loses no acknowledged record and leaves no hole.
 func TestP01_P03_P04_P14_PowerCutAtEveryCall(t *testing.T) {
 	c := &crashTest{T: t, distinct: map[uint64]bool{}}
-	for _, synced := range []bool{true, false} {
+	for _, m := range modes {
 		for s := range scale(1, 100) {
-			t.Logf("seed %d, sync %v", *seed+uint64(s), synced)
+			t.Logf("seed %d, %v", *seed+uint64(s), m)
 			sim := newSim()
 			r := &crashRun{rng: rand.New(rand.NewPCG(*seed+uint64(s), 0))}
 			crashes := rand.New(rand.NewPCG(*seed+uint64(s), 1))
@@ -219,12 +219,12 @@ func TestP01_P03_P04_P14_PowerCutAtEveryCall(t *testing.T) {
 					cs := crashes.Uint64()
 					run := r.clone()
 					run.rng = rand.New(rand.NewPCG(cs, 2))
-					c.recoverFrom(sim.Image(policy, cs), run, synced,
-						fmt.Sprintf("seed %d, sync %v: %v (%d) before call %d, %s %s",
-							*seed+uint64(s), synced, policy, cs, call, op, name), run.rng.IntN(3))
+					c.recoverFrom(sim.Image(policy, cs), run, m,
+						fmt.Sprintf("seed %d, %v: %v (%d) before call %d, %s %s",
+							*seed+uint64(s), m, policy, cs, call, op, name), run.rng.IntN(3))
 				}
 				return nil
-			}}, synced)
+			}}, m)
 			if err := r.run(opts, 40); err != nil {
 				t.Fatal(err)
 			}
@@ -238,10 +238,10 @@ func TestP01_P03_P04_P14_PowerCutAtEveryCall(t *testing.T) {
 // lost again, but only until NewWriter has returned.
 func TestP01_P03_P04_P14_ProcessDeathAtEveryCallThenPowerCuts(t *testing.T) {
 	c := &crashTest{T: t, distinct: map[uint64]bool{}}
-	for _, synced := range []bool{true, false} {
+	for _, m := range modes {
 		for s := range scale(2, 50) {
 			base := *seed + uint64(s)
-			t.Logf("seed %d, sync %v", base, synced)
+			t.Logf("seed %d, %v", base, m)
 			for death, alive := 1, true; alive; death++ {
 				sim := newSim()
 				r := &crashRun{rng: rand.New(rand.NewPCG(base, 0))}
@@ -254,14 +254,14 @@ func TestP01_P03_P04_P14_ProcessDeathAtEveryCallThenPowerCuts(t *testing.T) {
 						return errDead
 					}
 					return nil
-				}}, synced), 25)
+				}}, m), 25)
 				if alive = errors.Is(err, errDead); err != nil && !alive {
 					t.Fatal(err)
 				}
 				run := r.clone()
 				run.rng = rand.New(rand.NewPCG(base, uint64(death)))
-				c.recoverFrom(sim.Kill(), run, synced,
-					fmt.Sprintf("seed %d, sync %v: process died before call %d", base, synced, death), 1+run.rng.IntN(2))
+				c.recoverFrom(sim.Kill(), run, m,
+					fmt.Sprintf("seed %d, %v: process died before call %d", base, m, death), 1+run.rng.IntN(2))
 			}
 		}
 	}
@@ -280,7 +280,7 @@ func (r *crashRun) run(opts Options, steps int) error {
 // delivered record, and each time takes no more space than a header and those records.
 func TestP14_CrashLoopLosesNothingAndLeaksNoSpace(t *testing.T) {
 	sim := newSim()
-	opts := crashOptions(sim, false)
+	opts := crashOptions(sim, mode{})
 	opts.SegmentSize = 1 << 20
 	r := &crashRun{rng: rand.New(rand.NewPCG(*seed, 0))}
 	if err := r.open(opts); err != nil {

@@ -69,6 +69,21 @@ func storedSegment(t *testing.T, name string, number uint64, size int) []byte {
 	return undump(t, string(text), size)
 }
 
+// updateGolden writes a segment of testdata, with -update.
+func updateGolden(t *testing.T, name string, number uint64, content []byte) {
+	t.Helper()
+	if !*update {
+		return
+	}
+	golden := filepath.Join("testdata", name, segmentName(number)+".hex")
+	if err := os.MkdirAll(filepath.Dir(golden), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(golden, []byte(dump(content, 0, len(content))), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // storedLog is a disk with the segments of testdata up to last.
 func storedLog(t *testing.T, name string, last uint64, size int) *vfs.Sim {
 	t.Helper()
@@ -152,15 +167,7 @@ func TestP22_LogIsWrittenAsStored(t *testing.T) {
 			t.Fatal(err)
 		}
 		name := fmt.Sprintf("v%d", bundleVersion)
-		if *update {
-			golden := filepath.Join("testdata", name, segmentName(n)+".hex")
-			if err := os.MkdirAll(filepath.Dir(golden), 0o755); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(golden, []byte(dump(content, 0, len(content))), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
+		updateGolden(t, name, n, content)
 		if !bytes.Equal(content, storedSegment(t, name, n, len(content))) {
 			t.Errorf("segment %d is not written as in testdata/%s", n, name)
 		}

@@ -25,7 +25,7 @@ func handedOver(t *testing.T, fail *bool) (opts Options, asked, written *int) {
 	}})
 	opts.Sync, opts.SegmentSize = false, 0
 	opts.Gathered = func() { *asked++ }
-	opts.Memory, opts.Compress = offheaptest.New(t), true
+	opts.Memory = offheaptest.New(t)
 	return opts, asked, written
 }
 
@@ -69,6 +69,7 @@ func TestWhatHasGatheredIsLeftToOthers(t *testing.T) {
 func TestAFailedHandOverPoisonsTheLog(t *testing.T) {
 	broken := false
 	opts, _, _ := handedOver(t, &broken)
+	opts.Compress = true // its buffer is given back, too
 	var o oracle
 	w, _ := mustOpen(t, opts, 0, &o)
 	broken = true

@@ -30,6 +30,16 @@ func testOptions(fsys vfs.FS) Options {
 	return Options{FS: fsys, Dir: "wal", SegmentSize: 4 * blockSize, Sync: true, StoreID: storeID}
 }
 
+// mode is how a log is written.
+type mode struct{ synced, compressed bool }
+
+var modes = []mode{{true, false}, {false, false}, {true, true}, {false, true}}
+
+func (m mode) String() string { return fmt.Sprintf("sync %v, compressed %v", m.synced, m.compressed) }
+
+// set makes options of this mode.
+func (m mode) set(o *Options) { o.Sync, o.Compress = m.synced, m.compressed }
+
 // hookFS calls before ahead of each call that changes a file or makes a change durable. An error
 // of before is returned instead of making the call.
 type hookFS struct {

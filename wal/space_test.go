@@ -19,11 +19,11 @@ import (
 
 func TestP11_ARecordLargerThanASegmentIsRefusedOnAFullDiskBeforeAByteIsWritten(t *testing.T) {
 	const record = 40 * blockSize
-	for _, synced := range []bool{true, false} {
+	for _, m := range modes {
 		for spare := int64(0); spare < record/blockSize+12; spare++ {
 			sim := newSim()
 			opts := testOptions(sim)
-			opts.Sync, opts.Compress = synced, true
+			m.set(&opts)
 			var o oracle
 			w, _ := mustOpen(t, opts, 0, &o)
 			mustAppend(t, w, &o, 0, 100)
@@ -60,10 +60,10 @@ func TestP11_ARecordLargerThanASegmentIsRefusedOnAFullDiskBeforeAByteIsWritten(t
 func TestP11_WhatFindsNoSpaceIsTriedAgain(t *testing.T) {
 	const space = vfs.OpCreate | vfs.OpWrites | vfs.OpPreallocate | vfs.OpRename
 	for _, apart := range []bool{false, true} {
-		for _, synced := range []bool{true, false} {
+		for _, m := range modes {
 			for _, times := range []int64{1, vfs.Forever} {
 				for nth := int64(1); ; nth++ {
-					if !noSpaceAt(t, vfs.Rule{Ops: space, Nth: nth, Times: times, Action: vfs.FailWith(syscall.ENOSPC)}, synced, apart) {
+					if !noSpaceAt(t, vfs.Rule{Ops: space, Nth: nth, Times: times, Action: vfs.FailWith(syscall.ENOSPC)}, m, apart) {
 						break
 					}
 				}
@@ -73,13 +73,13 @@ func TestP11_WhatFindsNoSpaceIsTriedAgain(t *testing.T) {
 }
 
 // noSpaceAt reports whether the rule hit a call.
-func noSpaceAt(t *testing.T, rule vfs.Rule, synced, apart bool) (hit bool) {
+func noSpaceAt(t *testing.T, rule vfs.Rule, m mode, apart bool) (hit bool) {
 	t.Helper()
-	label := fmt.Sprintf("call %d, %d times, sync %v, apart %v", rule.Nth, rule.Times, synced, apart)
+	label := fmt.Sprintf("call %d, %d times, %v, apart %v", rule.Nth, rule.Times, m, apart)
 	sim := newSim()
 	fault := vfs.NewFault(sim, 1)
 	opts := testOptions(fault)
-	opts.Sync, opts.Compress = synced, true
+	m.set(&opts)
 	var begun []uint64
 	opts.Begun = func(n uint64) error {
 		begun = append(begun, n)
@@ -299,10 +299,10 @@ func (r *fullRun) open(policies []vfs.CrashPolicy) {
 // record is there after a start, which may have no space, and no refused one is.
 func TestP11_P14_CrashesOnAFullDiskLoseNoAcknowledgedRecord(t *testing.T) {
 	var refused, starts, carried, crashes int
-	for _, synced := range []bool{true, false} {
+	for _, m := range modes {
 		for s := range scale(60, 20_000) {
 			r := &fullRun{t: t, rng: rand.New(rand.NewPCG(*seed+uint64(s), 0)), sim: newSim(), opts: testOptions(nil)}
-			r.opts.Sync, r.opts.Compress = synced, true
+			m.set(&r.opts)
 			policies := vfs.CrashPolicies()
 			for range 4 {
 				r.open(policies)
@@ -326,7 +326,7 @@ func TestP11_P14_CrashesOnAFullDiskLoseNoAcknowledgedRecord(t *testing.T) {
 			mustClose(t, w)
 			refused, starts, carried = refused+r.refused, starts+r.starts, carried+r.carried
 			if t.Failed() {
-				t.Fatalf("seed %d, sync %v", *seed+uint64(s), synced)
+				t.Fatalf("seed %d, %v", *seed+uint64(s), m)
 			}
 		}
 	}

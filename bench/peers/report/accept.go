@@ -249,13 +249,8 @@ func (r *results) reclaiming() []verdict {
 			mine = math.Inf(1)
 		}
 		share = mine / data
-		for _, s := range l.series {
-			if s.engine.Name == subject || !isLSM(s) || !gaveBack(s) {
-				continue
-			}
-			if x := s.of(writeBytes); math.IsNaN(leanest) || x < leanest {
-				leanest, peer = x, s.variant
-			}
+		if _, least := l.toLeast(writeBytes, func(s *series) bool { return isLSM(s) && gaveBack(s) }); least != nil {
+			leanest, peer = least.of(writeBytes), least.variant
 		}
 		return
 	}
@@ -331,8 +326,8 @@ func (l *line) toLeast(of func(*workload.Figure) float64, peers func(*series) bo
 		if s.engine.Name == subject || !peers(s) {
 			continue
 		}
-		if x := mine.of(of) / s.of(of); !math.IsNaN(x) && !(x <= ratio.value) {
-			ratio.value, ratio.peer, least = x, s.variant, s
+		if x := s.of(of); !math.IsNaN(x) && (least == nil || x < least.of(of)) {
+			ratio.value, ratio.peer, least = mine.of(of)/x, s.variant, s
 		}
 	}
 	return ratio, least
