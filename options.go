@@ -75,6 +75,22 @@ const (
 	TableReadsDirect
 )
 
+// LogCompression says whether what is written to the log is compressed, by S2. Any log is read, whatever its compression.
+type LogCompression int
+
+const (
+	// LogCompressionAuto compresses while that is faster, which it tries where writers wait for a slow device
+	// (docs/operations.md). The default.
+	LogCompressionAuto LogCompression = iota
+	// LogCompressionAlways compresses. It costs a store that keeps its processors busy.
+	LogCompressionAlways
+	// LogCompressionNever does not. The log can then be read by builds that are older than compression.
+	LogCompressionNever
+)
+
+// They are those of package wal.
+const _, _ = uint(LogCompressionNever - LogCompression(wal.CompressNever)), uint(LogCompression(wal.CompressNever) - LogCompressionNever)
+
 // They are those of package tablefiles.
 const _, _ = uint(TableReadsDirect - TableReads(tablefiles.AccessDirect)), uint(TableReads(tablefiles.AccessDirect) - TableReadsDirect)
 
@@ -97,9 +113,8 @@ type Options struct {
 	BlockSize int64
 	// WALSegmentSize is the size of log segments. Default 16 MiB.
 	WALSegmentSize int64
-	// CompressLog compresses what is written to the log, by S2. It helps where the device is slow and processors
-	// are idle, and costs a store that keeps its processors busy (docs/operations.md). Either kind of log is read.
-	CompressLog bool
+	// LogCompression says whether the log is compressed. Default LogCompressionAuto.
+	LogCompression LogCompression
 	// PartitionSplitSize is the size from which a partition is split, and a quarter of it that up to which
 	// two quiet ones are merged. Default 10 GiB. If negative, partitions are split and merged only on
 	// request. See docs/partitions.md.
@@ -139,7 +154,7 @@ type Options struct {
 	// flushed, and writes fail with ErrReadOnly.
 	ReadOnly bool
 	// External, if not nil, says that the log of the store belongs to another program. Sync,
-	// WALSegmentSize and CompressLog then have no effect, and ReadOnly is refused.
+	// WALSegmentSize and LogCompression then have no effect, and ReadOnly is refused.
 	External *External
 	// Logger receives what happens to the store. Default: none.
 	Logger *slog.Logger
@@ -249,6 +264,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.Compression < 0 || o.Compression > CompressionNone {
 		return o, fmt.Errorf("%w: Options.Compression is %d", ErrInvalid, o.Compression)
+	}
+	if o.LogCompression < 0 || o.LogCompression > LogCompressionNever {
+		return o, fmt.Errorf("%w: Options.LogCompression is %d", ErrInvalid, o.LogCompression)
 	}
 	if o.TableReads < 0 || o.TableReads > TableReadsDirect {
 		return o, fmt.Errorf("%w: Options.TableReads is %d", ErrInvalid, o.TableReads)

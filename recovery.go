@@ -34,7 +34,7 @@ func (s *Store) recover(ctx context.Context) error {
 	}
 	opts := wal.Options{
 		FS: s.fs, Dir: filepath.Join(s.dir, manifest.WALDir),
-		SegmentSize: s.opts.WALSegmentSize, Sync: s.opts.Sync == SyncAlways, Compress: s.opts.CompressLog,
+		SegmentSize: s.opts.WALSegmentSize, Sync: s.opts.Sync == SyncAlways, Compress: wal.Compression(s.opts.LogCompression),
 		StoreID: state.StoreID, Logger: s.opts.Logger, Memory: s.offheap,
 		Newest: wal.End(state.NewestLog), Begun: s.logBegun, Elapsed: s.clock.Elapsed, Keep: state.Kept.From,
 	}

@@ -68,7 +68,7 @@ func (f failedSync) run(c *crasher) bool {
 	disk := vfs.NewSim(sim)
 	fault := vfs.NewFault(disk, 1)
 	c.opts = withValues(scriptOptions(f.sync))
-	c.opts.CompressLog = f.seed%2 == 1
+	c.opts.LogCompression = LogCompression(f.seed % 3)
 	s := newScript(fault, c.opts, f.seed)
 	failed := false
 	s.outcome = func(err error) bool {
@@ -187,14 +187,15 @@ func noise(rng *rand.Rand, size int) string {
 	return string(b)
 }
 
-// TestALogIsReadWhetherItIsCompressedOrNot puts text with and without Options.CompressLog into one log, between power
+// TestALogIsReadWhetherItIsCompressedOrNot puts text into one log that is compressed and not, between power
 // cuts, after each of which the store is opened the other way.
 func TestALogIsReadWhetherItIsCompressedOrNot(t *testing.T) {
 	const size = 15 << 10 // of a value that stays in the row
 	text := strings.Repeat("a log of text shrinks to a part of this. ", size/41+1)[:size]
 	r := newRig(t, Options{})
-	for i, compress := range []bool{false, true, true, false} {
-		r.opts.CompressLog = compress
+	for i, compression := range []LogCompression{LogCompressionNever, LogCompressionAlways, LogCompressionAlways, LogCompressionAuto} {
+		r.opts.LogCompression = compression
+		compress := compression == LogCompressionAlways
 		r.crash(vfs.CrashLoseAll, 0)
 		table := r.table("t", TableOptions{MaxVersions: 1})
 		before := r.store.Metrics().LogBytes

@@ -1,6 +1,6 @@
 package wal
 
-// Compressed groups, for a log that is compressed. A group is compressed as it is written, and becomes one
+// Compressed groups. A group is compressed as it is written, and becomes one
 // compressed frame at the place of the group. The rest of the place keeps what it held before: the device has less to
 // write, and the segment is as long as ever. Offsets, durable offsets and the chain stay those of the frames
 // inside. A reader decompresses them and takes them as if they had stood in the file.
@@ -23,9 +23,32 @@ const (
 	partHeader = 4
 )
 
+// Compression says which segments of a log are compressed: which have groups that are, where that saves blocks.
+type Compression int
+
+const (
+	// CompressSlow tries it where callers wait for the device, and goes on while that is faster: see slow.go.
+	CompressSlow Compression = iota
+	CompressAlways
+	CompressNever
+)
+
+// compressNext reports whether the segment that begins is compressed. Callers hold mu.
+func (w *Writer) compressNext() bool {
+	if w.opts.Compress == CompressSlow {
+		paid := w.slow.pays
+		compress := w.slow.next(w.opts.Elapsed())
+		if w.slow.pays != paid {
+			w.opts.Logger.Info("compression of the log for a slow device", "pays", w.slow.pays, "segment", w.cur.number)
+		}
+		return compress
+	}
+	return w.opts.Compress == CompressAlways
+}
+
 // compressible reports whether a group of n bytes may be compressed: one block cannot become less.
 func (w *Writer) compressible(n int) bool {
-	return w.opts.Compress && n > blockSize && n <= maxCompressed
+	return w.cur.compress && n > blockSize && n <= maxCompressed
 }
 
 // compress returns the blocks that are written for a group: one compressed frame in g.compressed, or the group as it is

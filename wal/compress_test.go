@@ -21,7 +21,7 @@ func compressedLog(t testing.TB) (*vfs.Sim, Options) {
 	t.Helper()
 	sim := newSim()
 	opts := testOptions(sim)
-	opts.Compress, opts.SegmentSize = true, 16*blockSize
+	opts.Compress, opts.SegmentSize = CompressAlways, 16*blockSize
 	w, _ := mustOpen(t, opts, 0, &oracle{})
 	for position := uint64(1); position <= 4; position++ {
 		_, err := w.Append(0, position, []byte(fmt.Sprint("record ", position, " ")), []byte(strings.Repeat("again ", 900)))
@@ -55,7 +55,7 @@ func TestGroupsAreCompressedWhereThatSavesBlocks(t *testing.T) {
 	} {
 		sim := newSim()
 		opts := testOptions(sim)
-		opts.Sync, opts.Compress, opts.SegmentSize = c.sync, c.compress, 16*blockSize
+		opts.Sync, opts.Compress, opts.SegmentSize = c.sync, compression(c.compress), 16*blockSize
 		var o oracle
 		w, _ := mustOpen(t, opts, 0, &o)
 		before := w.Stats().Bytes
@@ -244,7 +244,7 @@ func TestImpossibleCompressedGroupsAreRefused(t *testing.T) {
 	} {
 		sim := newSim()
 		opts := testOptions(sim)
-		opts.Compress = true
+		opts.Compress = CompressAlways
 		w, _ := mustOpen(t, opts, 0, &oracle{})
 		if err := sim.Edit(logFile(1), func(b []byte) []byte {
 			seed := w.cur.seed
@@ -297,7 +297,7 @@ func TestCompressedAndPlainGroupsFollowEachOther(t *testing.T) {
 	for range 20 {
 		sim := newSim()
 		opts := testOptions(sim)
-		opts.Sync, opts.Compress, opts.SegmentSize = rng.IntN(2) == 0, true, 1<<20
+		opts.Sync, opts.Compress, opts.SegmentSize = rng.IntN(2) == 0, CompressAlways, 1<<20
 		opts.Memory = offheaptest.New(t)
 		var o oracle
 		w, _ := mustOpen(t, opts, 0, &o)

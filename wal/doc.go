@@ -19,6 +19,7 @@
 //	scan.go      reading the frames of one segment; torn tail or damage
 //	format.go    header and frame, byte by byte
 //	compress.go  groups that are compressed
+//	slow.go      whether the device is slow enough to compress for it
 //
 // # What ends a segment
 //

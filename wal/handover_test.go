@@ -69,7 +69,7 @@ func TestWhatHasGatheredIsLeftToOthers(t *testing.T) {
 func TestAFailedHandOverPoisonsTheLog(t *testing.T) {
 	broken := false
 	opts, _, _ := handedOver(t, &broken)
-	opts.Compress = true // its buffer is given back, too
+	opts.Compress = CompressAlways // its buffer is given back, too
 	var o oracle
 	w, _ := mustOpen(t, opts, 0, &o)
 	broken = true

@@ -38,7 +38,14 @@ var modes = []mode{{true, false}, {false, false}, {true, true}, {false, true}}
 func (m mode) String() string { return fmt.Sprintf("sync %v, compressed %v", m.synced, m.compressed) }
 
 // set makes options of this mode.
-func (m mode) set(o *Options) { o.Sync, o.Compress = m.synced, m.compressed }
+func (m mode) set(o *Options) { o.Sync, o.Compress = m.synced, compression(m.compressed) }
+
+func compression(on bool) Compression {
+	if on {
+		return CompressAlways
+	}
+	return CompressNever
+}
 
 // hookFS calls before ahead of each call that changes a file or makes a change durable. An error
 // of before is returned instead of making the call.

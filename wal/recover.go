@@ -34,8 +34,8 @@ type Options struct {
 	// syncs: by HandOver, whenever writeThreshold bytes have gathered. Sync and Flush work in both
 	// modes.
 	Sync bool
-	// Compress writes groups compressed where that saves blocks.
-	Compress bool
+	// Compress says which segments may have compressed groups.
+	Compress Compression
 	// Gathered, if not nil, is called when a group or the end of a segment is left for
 	// Writer.HandOver, which should be called soon. It must not wait for anything, nor call the
 	// Writer. Without Sync it is needed: otherwise records stay in memory until MakeRoom, Sync,
@@ -55,7 +55,7 @@ type Options struct {
 	Begun func(segment uint64) error
 	// Keep, if not 0, is the first segment that is kept for its reader, see Writer.Keep.
 	Keep uint64
-	// Elapsed is a monotonic clock, for Writer.Waiting; it may be nil.
+	// Elapsed is a monotonic clock, for Writer.Waiting and CompressSlow; if nil, no device is slow.
 	Elapsed func() time.Duration
 	// Logger may be nil.
 	Logger *slog.Logger

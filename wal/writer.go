@@ -20,7 +20,7 @@ import (
 )
 
 // maxGroup bounds what waits in memory: MakeRoom writes when it is reached. There is one buffer
-// more than there are groups in flight, and with Options.Compress one more for each of these.
+// more than there are groups in flight, and while they are compressed one more for each of these.
 const maxGroup = 4 << 20
 
 // LSN counts the records appended to one Writer, from 1 on.
@@ -74,6 +74,7 @@ type Writer struct {
 
 	next      *segmentFile // for the next segment; nil if not opened yet
 	device    device
+	slow      slowDevice
 	sealed    []sealedSegment // ascending
 	released  uint64          // the segments below are not needed by the owner
 	keep      uint64          // see Keep
@@ -92,6 +93,8 @@ type segment struct {
 	seed    uint64
 	head    seal  // where the next frame will be
 	durable int64 // synced up to here
+	// compress says that groups are compressed where that saves blocks.
+	compress bool
 }
 
 // NewWriter starts a new segment behind what Recover found with the same
@@ -217,7 +220,7 @@ func (w *Writer) MakeRoom(ctx context.Context, payload ...[]byte) error {
 	w.mu.Lock()
 	if ctx.Done() == nil {
 		defer w.mu.Unlock()
-		return w.makeRoom(recordSize(n), true)
+		return w.awaitRoom(recordSize(n))
 	}
 	m := w.making
 	if m == nil {
@@ -227,7 +230,7 @@ func (w *Writer) MakeRoom(ctx context.Context, payload ...[]byte) error {
 		go func() {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			m.err = w.makeRoom(recordSize(n), true)
+			m.err = w.awaitRoom(recordSize(n))
 			w.making = nil
 			close(m.done)
 		}()
@@ -239,6 +242,13 @@ func (w *Writer) MakeRoom(ctx context.Context, payload ...[]byte) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// awaitRoom is makeRoom for a caller that waits. Callers hold mu; it is released meanwhile.
+func (w *Writer) awaitRoom(size int64) error {
+	w.slow.wait(1, w.opts.Elapsed())
+	defer func() { w.slow.wait(-1, w.opts.Elapsed()) }()
+	return w.makeRoom(size, true)
 }
 
 // makeRoom makes sure that a record whose frames take size bytes may be encoded, and that the

@@ -47,14 +47,14 @@ type serveCommand struct {
 
 	Observe observeFlags `embed:""`
 
-	MemoryBudget       size `default:"256MiB" placeholder:"SIZE" help:"Bound of all memtables together, ${default} if not given."`
-	MemtableSize       size `default:"64MiB" placeholder:"SIZE" help:"Size at which a memtable is flushed, ${default} if not given."`
-	TableFileSize      size `default:"64MiB" placeholder:"SIZE" help:"Target size of table files, ${default} if not given."`
-	BlockSize          size `default:"8KiB" placeholder:"SIZE" help:"Target size of the blocks of table files, ${default} if not given, at most 1MiB. 4KiB makes random reads beyond memory faster, and tables a sixteenth larger."`
-	WALSegmentSize     size `name:"wal-segment-size" default:"16MiB" placeholder:"SIZE" help:"Size of log segments, ${default} if not given."`
-	CompressLog        bool `help:"Compress what is written to the log: for devices that are slow beside the processors, see docs/operations.md."`
-	PartitionSplitSize size `default:"10GiB" placeholder:"SIZE" help:"Size from which a partition is split, ${default} if not given. Quiet neighbours with less than a quarter of it together are merged."`
-	CacheSize          size `default:"256MiB" placeholder:"SIZE" help:"Bound of the block cache, ${default} if not given."`
+	MemoryBudget       size   `default:"256MiB" placeholder:"SIZE" help:"Bound of all memtables together, ${default} if not given."`
+	MemtableSize       size   `default:"64MiB" placeholder:"SIZE" help:"Size at which a memtable is flushed, ${default} if not given."`
+	TableFileSize      size   `default:"64MiB" placeholder:"SIZE" help:"Target size of table files, ${default} if not given."`
+	BlockSize          size   `default:"8KiB" placeholder:"SIZE" help:"Target size of the blocks of table files, ${default} if not given, at most 1MiB. 4KiB makes random reads beyond memory faster, and tables a sixteenth larger."`
+	WALSegmentSize     size   `name:"wal-segment-size" default:"16MiB" placeholder:"SIZE" help:"Size of log segments, ${default} if not given."`
+	LogCompression     string `default:"auto" enum:"auto,always,never" help:"When to compress the log: ${enum}. auto does while writers wait for a slow device, ${default} if not given. See docs/operations.md."`
+	PartitionSplitSize size   `default:"10GiB" placeholder:"SIZE" help:"Size from which a partition is split, ${default} if not given. Quiet neighbours with less than a quarter of it together are merged."`
+	CacheSize          size   `default:"256MiB" placeholder:"SIZE" help:"Bound of the block cache, ${default} if not given."`
 
 	VerifyInterval time.Duration `default:"10s" placeholder:"DURATION" help:"How long scans, and reads of large values, believe what was verified; -1s verifies at every read. ${default} if not given."`
 	ReadBack       bool          `help:"Read what flushes and merges wrote back from the device before what it replaces is deleted."`
@@ -226,13 +226,18 @@ func (s *serveCommand) options(aids testAids, logger *slog.Logger) flagstone.Opt
 	opts := flagstone.Options{
 		MemoryBudget: int64(s.MemoryBudget), MemtableSize: int64(s.MemtableSize),
 		TableFileSize: int64(s.TableFileSize), BlockSize: int64(s.BlockSize), WALSegmentSize: int64(s.WALSegmentSize),
-		CompressLog:        s.CompressLog,
 		PartitionSplitSize: int64(s.PartitionSplitSize), CacheSize: int64(s.CacheSize),
 		VerifyInterval: s.VerifyInterval, ReadBack: s.ReadBack,
 		Logger: logger,
 	}
 	if s.Sync == "none" {
 		opts.Sync = flagstone.SyncNone
+	}
+	switch s.LogCompression {
+	case "always":
+		opts.LogCompression = flagstone.LogCompressionAlways
+	case "never":
+		opts.LogCompression = flagstone.LogCompressionNever
 	}
 	if aids.clock != nil {
 		opts.Seams.Clock = aids.clock

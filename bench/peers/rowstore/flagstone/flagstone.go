@@ -21,7 +21,7 @@ func Engine() rowstore.Engine {
 	return rowstore.Engine{
 		Name: "flagstone", Module: "github.com/flagstone-db/flagstone",
 		Encodings: []rowstore.Encoding{rowstore.Native, rowstore.Plain},
-		Tunings:   []rowstore.Tuning{verify, packed, compressedLog},
+		Tunings:   []rowstore.Tuning{verify, packed, plainLog},
 		LSM:       true, Parks: true, Factor: 1,
 		Unsynced: "A prefix: a write is acknowledged when it is in the log's buffer in memory, so what the log has not written " +
 			"yet is lost with a killed process.",
@@ -42,7 +42,7 @@ var packed = rowstore.Tuning{
 	Name: "packed", About: "large values are compressed; the others leave those of Badger, RocksDB and Flagstone as they are",
 }
 
-var compressedLog = rowstore.Tuning{Name: "compressed-log", About: "what is written to the log is compressed"}
+var plainLog = rowstore.Tuning{Name: "plain-log", About: "the log is not compressed on a slow device"}
 
 func open(cfg rowstore.Config) (rowstore.Store, error) {
 	opts := flagstone.Options{
@@ -51,10 +51,12 @@ func open(cfg rowstore.Config) (rowstore.Store, error) {
 		MemoryBudget: 3 * cfg.Memtable, // the others may have four memtables waiting
 		CacheSize:    cfg.Cache,
 		PlainValues:  cfg.Tuning != packed.Name,
-		CompressLog:  cfg.Tuning == compressedLog.Name,
 	}
 	if cfg.Sync {
 		opts.Sync = flagstone.SyncAlways
+	}
+	if cfg.Tuning == plainLog.Name {
+		opts.LogCompression = flagstone.LogCompressionNever
 	}
 	if cfg.Tuning == verify.Name {
 		opts.VerifyInterval = -1
