@@ -371,6 +371,7 @@ func TestOptionsAreValidated(t *testing.T) {
 		"CacheSize":      {CacheSize: -1},
 		"Sync":           {Sync: 7},
 		"Compression":    {Compression: 7},
+		"LogCompression": {LogCompression: 7},
 	} {
 		opts.Seams.FS = fsys
 		_, err := Open("/store", opts)

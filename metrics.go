@@ -42,6 +42,7 @@ type Metrics struct {
 
 	// What background work has done since the store was opened.
 	LogBytes     int64         // written to the log, framing included, compressed
+	LogSaved     int64         // bytes of the log that compression took off
 	LogRecords   uint64        // written to the log, one for each batch
 	LogGroups    uint64        // of these records, written together: LogRecords over LogGroups is the mean size
 	LogSyncs     Latency       // of the device, for a group; each is timed
@@ -128,7 +129,7 @@ func (s *Store) Metrics() Metrics {
 		m.LogSegment = s.log.Segment()
 		m.LogWaiting = s.log.Waiting()
 		written := s.log.Stats()
-		m.LogBytes, m.LogRecords, m.LogGroups, m.LogSyncs.of = int64(written.Bytes), written.Records, written.Groups, written.Syncs
+		m.LogBytes, m.LogSaved, m.LogRecords, m.LogGroups, m.LogSyncs.of = int64(written.Bytes), int64(written.Saved), written.Records, written.Groups, written.Syncs
 	}
 	if kept := s.state().Kept; s.log != nil && kept.From > 0 {
 		m.KeptLogBytes, m.KeptLogLimit, m.LogShippedMicros = s.log.ClosedBytes(kept.From)+s.log.SpareBytes(), kept.Limit, s.shipped.Load()

@@ -80,7 +80,7 @@ type LogCompression int
 
 const (
 	// LogCompressionAuto compresses while that is faster, which it tries where writers wait for a slow device
-	// (docs/operations.md). The default.
+	// (docs/operations.md). The default. With SyncAlways it never does.
 	LogCompressionAuto LogCompression = iota
 	// LogCompressionAlways compresses. It costs a store that keeps its processors busy.
 	LogCompressionAlways
@@ -88,10 +88,10 @@ const (
 	LogCompressionNever
 )
 
-// They are those of package wal.
+// The values are those of package wal.
 const _, _ = uint(LogCompressionNever - LogCompression(wal.CompressNever)), uint(LogCompression(wal.CompressNever) - LogCompressionNever)
 
-// They are those of package tablefiles.
+// The values are those of package tablefiles.
 const _, _ = uint(TableReadsDirect - TableReads(tablefiles.AccessDirect)), uint(TableReads(tablefiles.AccessDirect) - TableReadsDirect)
 
 // Options configure a Store. The zero value is a good start. Sizes are bytes; zero picks the

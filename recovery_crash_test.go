@@ -68,7 +68,7 @@ func (f failedSync) run(c *crasher) bool {
 	disk := vfs.NewSim(sim)
 	fault := vfs.NewFault(disk, 1)
 	c.opts = withValues(scriptOptions(f.sync))
-	c.opts.LogCompression = LogCompression(f.seed % 3)
+	c.opts.LogCompression = LogCompressionAlways + LogCompression(f.seed%2)
 	s := newScript(fault, c.opts, f.seed)
 	failed := false
 	s.outcome = func(err error) bool {

@@ -27,21 +27,17 @@ const (
 type Compression int
 
 const (
-	// CompressSlow tries it where callers wait for the device, and goes on while that is faster: see slow.go.
+	// CompressSlow tries it where callers wait for the device, and goes on while that is faster: see slow.go. A log
+	// with Options.Sync stays plain.
 	CompressSlow Compression = iota
 	CompressAlways
 	CompressNever
 )
 
-// compressNext reports whether the segment that begins is compressed. Callers hold mu.
-func (w *Writer) compressNext() bool {
-	if w.opts.Compress == CompressSlow {
-		paid := w.slow.pays
-		compress := w.slow.next(w.opts.Elapsed())
-		if w.slow.pays != paid {
-			w.opts.Logger.Info("compression of the log for a slow device", "pays", w.slow.pays, "segment", w.cur.number)
-		}
-		return compress
+// compressNext reports whether the segment that begins behind one of some bytes is compressed. Callers hold mu.
+func (w *Writer) compressNext(bytes int64) bool {
+	if w.opts.Compress == CompressSlow && !w.opts.Sync {
+		return w.slow.next(w.opts.Elapsed(), bytes)
 	}
 	return w.opts.Compress == CompressAlways
 }

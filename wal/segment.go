@@ -61,7 +61,7 @@ func (w *Writer) begin(from *segmentFile, previous uint64, sealed seal) []byte {
 	w.number.Store(w.cur.number)
 	w.setDue()
 	h := header{Version: bundleVersion, Store: w.opts.StoreID, Number: w.cur.number, Previous: previous, Sealed: sealed, Size: from.size}
-	if w.cur.compress = w.compressNext(); w.cur.compress {
+	if w.cur.compress = w.compressNext(sealed.Offset); w.cur.compress {
 		h.Version = compressedVersion
 	}
 	block := vfs.AlignedBuffer(blockSize)

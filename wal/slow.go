@@ -1,30 +1,35 @@
 package wal
 
-// Compressing while the device is slow. Compression saves the device a third to half of a log of text, and takes time of
-// processors, which a busy process does not have (docs/lab/commit.md#compressed-log). Where writers wait for room in the
-// log much of the time it is tried, and kept for a while if segments then fill faster.
+// Compressing while the device is slow. Compression saves the device a third to half of a log of text, and takes
+// processor time, which busy processes lack (docs/lab/commit.md#slow-device). Where callers wait for room in the log
+// much of the time it is tried, and kept for a while if the log grows faster.
 
 import "time"
 
-// Segments of each phase.
 const (
-	trySegments  = 8  // plain, to see whether writers wait; compressed, to see whether that is faster
-	keepSegments = 64 // compressed, since that was faster
-	waitSegments = 32 // plain, since compressed segments were slower
+	tryBytes  = 128 << 20 // of plain log, to see whether callers wait; then compressed, to see whether that is faster
+	keepTries = 8         // how many times that stays compressed after a try that was faster
+	waitTries = 4         // and plain after one that was not, twice as many after each further one
+	mostWaits = 5         // that double
+	// gain is the part of the plain log's time that a try must not reach.
+	gain = 0.9
 )
 
-// slowDevice tells which segments of a log with CompressSlow are compressed. Times are those of Options.Elapsed. The
-// writer's mu guards it.
+// slowDevice tells which segments of a log with CompressSlow are compressed. It decides by phases, each of a number of
+// bytes of the log. Times are those of Options.Elapsed. The writer's mu guards it.
 type slowDevice struct {
+	try     int64         // tryBytes
 	waiting int           // calls of MakeRoom
 	counted time.Duration // waited is known up to here
-	waited  time.Duration // in this phase, by at least one call
 
-	began          time.Duration // the phase
-	segments, left int           // of the phase; before its end
-	compress       bool          // in the phase
-	plain          time.Duration // that a plain segment took before the phase; 0 if this is no try
-	pays           bool          // by the last phase that tells
+	// The phase:
+	began       time.Duration
+	waited      time.Duration // by at least one call
+	bytes, size int64         // so far; at its end
+	compress    bool
+	plain       float64 // time for a byte of the phase before; 0 if this is no try
+
+	failed int // tries since one was faster
 }
 
 // wait counts n more callers that wait for room; n is negative when they have it.
@@ -36,33 +41,30 @@ func (d *slowDevice) wait(n int, now time.Duration) {
 	d.waiting += n
 }
 
-// next reports whether the segment that begins now is compressed. A try begins if writers waited for two fifths of the
-// time: in loads of text on devices held to several rates compression gained from a third on, and lost below a quarter.
-func (d *slowDevice) next(now time.Duration) bool {
-	if d.left > 0 {
-		d.left--
+// next reports whether the segment that begins now is compressed, after a segment of n bytes. A try begins if callers
+// waited for two fifths of a plain phase, which leaves out nearly all loads that a try would slow down.
+func (d *slowDevice) next(now time.Duration, n int64) bool {
+	d.bytes += n
+	d.wait(0, now)
+	took := now - d.began
+	lost := d.plain > 0 && float64(took) >= gain*d.plain*float64(d.size)
+	if d.bytes < d.size && !lost {
 		return d.compress
 	}
-	d.wait(0, now)
-	took, waited := now-d.began, d.waited
-	segment := took / time.Duration(max(d.segments, 1))
-	switch tried := d.plain; {
-	case tried > 0:
-		d.pays = segment < tried
-		d.compress, d.plain, d.segments = d.pays, 0, waitSegments
-		if d.pays {
-			d.segments = keepSegments
-		}
+	tried, size := d.plain > 0, d.try
+	d.plain = 0
+	switch {
+	case lost:
+		size *= waitTries << d.failed
+		d.compress, d.failed = false, min(d.failed+1, mostWaits)
+	case tried:
+		size *= keepTries
+		d.failed = 0
 	case d.compress:
-		d.compress, d.segments = false, trySegments
-	default:
-		slow := waited > took*2/5
-		d.pays = d.pays && slow
-		d.compress, d.segments = slow, trySegments
-		if slow {
-			d.plain = segment
-		}
+		d.compress = false
+	case d.waited > took*2/5:
+		d.compress, d.plain = true, float64(took)/float64(d.bytes)
 	}
-	d.began, d.waited, d.left = now, 0, d.segments-1
+	d.began, d.waited, d.bytes, d.size = now, 0, 0, size
 	return d.compress
 }

@@ -28,12 +28,13 @@ type LSN uint64
 
 // Writer appends to a log. Its methods are safe for concurrent use.
 type Writer struct {
-	opts                       Options
-	durable                    atomic.Uint64 // LSN
-	number                     atomic.Uint64 // of the current segment
-	onDisk                     atomic.Uint64 // of the newest segment that is on the disk
-	bytes, groupCount, records atomic.Uint64 // see Stats
-	syncs                      latency.Histogram
+	opts                Options
+	durable             atomic.Uint64 // LSN
+	number              atomic.Uint64 // of the current segment
+	onDisk              atomic.Uint64 // of the newest segment that is on the disk
+	bytes, saved        atomic.Uint64 // see Stats
+	groupCount, records atomic.Uint64 // see Stats
+	syncs               latency.Histogram
 
 	// due is set while NeedsNext is true.
 	due atomic.Bool
@@ -108,7 +109,7 @@ func NewWriter(opts Options, from RecoverResult) (*Writer, error) {
 		return nil, errors.New("wal: NewWriter needs the result of Recover")
 	}
 	w := &Writer{opts: opts, positions: maps.Clone(from.positions), released: max(from.minSegment, 1), keep: cmp.Or(opts.Keep, math.MaxUint64), roundFrom: from.NextSegment}
-	w.device.elapsed = opts.Elapsed
+	w.device.elapsed, w.slow.try = opts.Elapsed, tryBytes
 	w.changed.L = &w.mu
 	if err := vfs.MakeDir(opts.FS, filepath.Dir(opts.Dir), opts.Dir); err != nil {
 		return nil, err
@@ -330,6 +331,7 @@ func (w *Writer) End() End {
 // Stats counts what a writer has written since it was made.
 type Stats struct {
 	Bytes   uint64            // framing and padding included, compressed
+	Saved   uint64            // bytes that compression took off
 	Groups  uint64            // of records that were written together, and synced together if they were synced
 	Records uint64            // in the groups
 	Syncs   *latency.Snapshot // of groups, how long each took
@@ -337,7 +339,7 @@ type Stats struct {
 
 // Stats returns the present counts. It never blocks.
 func (w *Writer) Stats() Stats {
-	return Stats{w.bytes.Load(), w.groupCount.Load(), w.records.Load(), w.syncs.Snapshot()}
+	return Stats{w.bytes.Load(), w.saved.Load(), w.groupCount.Load(), w.records.Load(), w.syncs.Snapshot()}
 }
 
 // group is a write in flight.
@@ -432,6 +434,7 @@ func (w *Writer) finish(g *group) {
 		}
 		w.written = g.last
 		w.bytes.Add(uint64(g.wrote))
+		w.saved.Add(uint64(len(g.buf) - g.wrote))
 		if g.sync {
 			w.durable.Store(uint64(g.last))
 		}

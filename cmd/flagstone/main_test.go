@@ -42,6 +42,24 @@ func TestSizesAreBytesOrHaveAUnit(t *testing.T) {
 	}
 }
 
+func TestServeSaysWhenToCompressTheLog(t *testing.T) {
+	for args, want := range map[string]flagstone.LogCompression{
+		"serve":                          flagstone.LogCompressionAuto,
+		"serve --log-compression=auto":   flagstone.LogCompressionAuto,
+		"serve --log-compression=always": flagstone.LogCompressionAlways,
+		"serve --log-compression=never":  flagstone.LogCompressionNever,
+	} {
+		var cli commands
+		parser, err := newParser(t.Context(), &cli, &output{})
+		if err == nil {
+			_, err = parser.Parse(strings.Fields(args))
+		}
+		if got := cli.Serve.options(testAids{}, nil).LogCompression; err != nil || got != want {
+			t.Errorf("%s: %d, expected %d, %v", args, got, want, err)
+		}
+	}
+}
+
 func TestEveryCommandHasHelp(t *testing.T) {
 	for _, args := range [][]string{{"--help"}, {"serve", "--help"}, {"check", "--help"}, {"version", "--help"},
 		{"instance", "--help"}, {"instance", "create", "--help"}, {"instance", "key", "add", "--help"}, {"advise", "--help"},

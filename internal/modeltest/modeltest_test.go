@@ -184,7 +184,7 @@ func randomOptions(rng *rand.Rand) config {
 		TableReads:     flagstone.TableReads(rng.IntN(3)),
 		VerifyInterval: []time.Duration{-1, 0, time.Hour}[rng.IntN(3)],
 		ReadBack:       rng.IntN(2) == 0,
-		LogCompression: flagstone.LogCompression(rng.IntN(3)),
+		LogCompression: flagstone.LogCompressionAlways + flagstone.LogCompression(rng.IntN(2)),
 	}
 	if rng.IntN(3) == 0 {
 		o.MemoryBudget = 8<<10 + size(64<<10)

@@ -69,6 +69,8 @@ var storeFigures = []figure[flagstone.Metrics]{
 		}},
 	{"flagstone_store_log_bytes_total", "Bytes written to the log.", counter,
 		func(m *flagstone.Metrics) float64 { return float64(m.LogBytes) }},
+	{"flagstone_store_log_saved_bytes_total", "Bytes of the log that compression took off.", counter,
+		func(m *flagstone.Metrics) float64 { return float64(m.LogSaved) }},
 	{"flagstone_store_log_records_total", "Records written to the log, one for each batch of writes.", counter,
 		func(m *flagstone.Metrics) float64 { return float64(m.LogRecords) }},
 	{"flagstone_store_log_groups_total", "Groups of records that were written to the log together.", counter,
