@@ -103,7 +103,7 @@ type Options struct {
 	// Default 256 MiB. docs/using.md has what a store takes in all.
 	MemoryBudget int64
 	// MemtableSize is the size at which one partition's memtable is flushed.
-	// Default 64 MiB, at most a quarter of MemoryBudget and 2 GiB.
+	// Default 64 MiB, at most a third of MemoryBudget and 2 GiB.
 	MemtableSize int64
 	// TableFileSize is the target size of table files. Default 64 MiB.
 	TableFileSize int64
@@ -272,7 +272,7 @@ func (o Options) withDefaults() (Options, error) {
 		return o, fmt.Errorf("%w: Options.TableReads is %d", ErrInvalid, o.TableReads)
 	}
 	// A memtable holds at most 4 GiB (package memtable), and one write may exceed MemtableSize.
-	o.MemtableSize = min(o.MemtableSize, max(o.MemoryBudget/4, 1), 2*gib)
+	o.MemtableSize = min(o.MemtableSize, max(o.MemoryBudget/3, 1), 2*gib)
 	o.VerifyInterval = cmp.Or(o.VerifyInterval, 10*time.Second)
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	o.Seams.SetDefaults()

@@ -7,10 +7,9 @@ package wal
 import "time"
 
 const (
-	tryBytes  = 128 << 20 // of plain log, to see whether callers wait; then compressed, to see whether that is faster
-	keepTries = 8         // how many times that stays compressed after a try that was faster
-	waitTries = 4         // and plain after one that was not, twice as many after each further one
-	mostWaits = 5         // that double
+	tryBytes  = 128 << 20 // of the log, in which callers wait much or not, and which compressed takes longer or not
+	keepTries = 8         // how many times tryBytes stay compressed after a try that was faster
+	mostFails = 6         // after so many tries that were slower, the next one no longer waits twice as long
 	// gain is the part of the plain log's time that a try must not reach.
 	gain = 0.9
 )
@@ -22,15 +21,23 @@ type slowDevice struct {
 	waiting int           // calls of MakeRoom
 	counted time.Duration // waited is known up to here
 
-	// The phase:
+	phase       phase
 	began       time.Duration
-	waited      time.Duration // by at least one call
-	bytes, size int64         // so far; at its end
-	compress    bool
-	plain       float64 // time for a byte of the phase before; 0 if this is no try
+	waited      time.Duration // in the phase, by at least one call
+	bytes, size int64         // of the phase so far; at its end
 
-	failed int // tries since one was faster
+	plain  float64 // time for a byte of the last plain phase
+	failed int     // tries since one was faster
 }
+
+type phase int
+
+const (
+	looking   phase = iota // plain: do callers wait?
+	beginning              // compressed: the device still has to write what was plain
+	trying                 // compressed: is it faster?
+	keeping                // compressed, since it was
+)
 
 // wait counts n more callers that wait for room; n is negative when they have it.
 func (d *slowDevice) wait(n int, now time.Duration) {
@@ -47,24 +54,26 @@ func (d *slowDevice) next(now time.Duration, n int64) bool {
 	d.bytes += n
 	d.wait(0, now)
 	took := now - d.began
-	lost := d.plain > 0 && float64(took) >= gain*d.plain*float64(d.size)
-	if d.bytes < d.size && !lost {
-		return d.compress
-	}
-	tried, size := d.plain > 0, d.try
-	d.plain = 0
+	lost := d.phase == trying && float64(took) >= gain*d.plain*float64(d.size)
 	switch {
 	case lost:
-		size *= waitTries << d.failed
-		d.compress, d.failed = false, min(d.failed+1, mostWaits)
-	case tried:
-		size *= keepTries
+		d.begin(looking, d.try<<d.failed, now)
+		d.failed = min(d.failed+1, mostFails)
+	case d.bytes < d.size:
+	case d.phase == looking && d.waited > took*2/5:
+		d.plain = float64(took) / float64(d.bytes)
+		d.begin(beginning, d.try/2, now)
+	case d.phase == beginning:
+		d.begin(trying, d.try, now)
+	case d.phase == trying:
+		d.begin(keeping, keepTries*d.try, now)
 		d.failed = 0
-	case d.compress:
-		d.compress = false
-	case d.waited > took*2/5:
-		d.compress, d.plain = true, float64(took)/float64(d.bytes)
+	default:
+		d.begin(looking, d.try, now)
 	}
-	d.began, d.waited, d.bytes, d.size = now, 0, 0, size
-	return d.compress
+	return d.phase != looking
+}
+
+func (d *slowDevice) begin(p phase, size int64, now time.Duration) {
+	d.phase, d.began, d.waited, d.bytes, d.size = p, now, 0, 0, size
 }

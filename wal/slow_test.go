@@ -62,21 +62,21 @@ func TestTheLogIsCompressedWhileTheDeviceIsSlow(t *testing.T) {
 		sync    bool
 		want    string // the segments: c is compressed
 	}{
-		{"slow", always(slow), 0, false, false, plain(8) + compressed(8+64) + plain(8) + "c"},
+		{"slow", always(slow), 0, false, false, plain(8) + compressed(4+8+64) + plain(8) + "c"},
 		{"slow, with synced groups", always(slow), 0, false, true, plain(20)},
 		{"fast", always(fast), 0, false, false, plain(100)},
 		{"slow, as the processors are", always(slow), 10 * work, false, false,
-			plain(8) + compressed(3) + plain(32) + compressed(3) + plain(64) + compressed(3) + "-"},
+			plain(8) + compressed(4+3) + plain(8) + compressed(4+3) + plain(16) + compressed(4+3) + "-"},
 		{"slow, and nothing to compress", always(slow), 0, true, false,
-			plain(8) + compressed(7) + plain(32) + compressed(8) + "--"},
-		{"slow, then fast", from(20, slow, fast), 0, false, false, plain(8) + compressed(8+64) + plain(24)},
-		{"fast, then slow", from(9, fast, slow), 0, false, false, plain(16) + compressed(8+64) + "-"},
+			plain(8) + compressed(4+7) + plain(8) + compressed(4+8) + "--"},
+		{"slow, then fast", from(20, slow, fast), 0, false, false, plain(8) + compressed(4+8+64) + plain(24)},
+		{"fast, then slow", from(9, fast, slow), 0, false, false, plain(16) + compressed(4+8+64) + "-"},
 		{"slow but for a hang in a try", func(n uint64) time.Duration {
-			if n == 12 {
+			if n == 16 {
 				return 50 * slow
 			}
 			return slow
-		}, 0, false, false, plain(8) + compressed(4) + plain(32) + compressed(8+64) + "-"},
+		}, 0, false, false, plain(8) + compressed(4+4) + plain(8) + compressed(4+8+64) + "-"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var now time.Duration
