@@ -84,15 +84,17 @@ const (
 	LogCompressionAuto LogCompression = iota
 	// LogCompressionAlways compresses. It costs a store that keeps its processors busy.
 	LogCompressionAlways
-	// LogCompressionNever does not. The log can then be read by builds that are older than compression.
+	// LogCompressionNever does not. Builds that are older than compression can read the log if it was never compressed.
 	LogCompressionNever
 )
 
-// The values are those of package wal.
-const _, _ = uint(LogCompressionNever - LogCompression(wal.CompressNever)), uint(LogCompression(wal.CompressNever) - LogCompressionNever)
-
-// The values are those of package tablefiles.
-const _, _ = uint(TableReadsDirect - TableReads(tablefiles.AccessDirect)), uint(TableReads(tablefiles.AccessDirect) - TableReadsDirect)
+// The values are those of packages wal and tablefiles.
+const (
+	_ = uint(LogCompressionNever - LogCompression(wal.CompressNever))
+	_ = uint(LogCompression(wal.CompressNever) - LogCompressionNever)
+	_ = uint(TableReadsDirect - TableReads(tablefiles.AccessDirect))
+	_ = uint(TableReads(tablefiles.AccessDirect) - TableReadsDirect)
+)
 
 // Options configure a Store. The zero value is a good start. Sizes are bytes; zero picks the
 // default. Very small values are legal: they make small stores with many levels, for tests.

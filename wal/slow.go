@@ -68,7 +68,7 @@ func (d *slowDevice) next(now time.Duration, n int64) bool {
 	case d.phase == trying:
 		d.begin(keeping, keepTries*d.try, now)
 		d.failed = 0
-	default:
+	default: // callers did not wait, or enough was kept
 		d.begin(looking, d.try, now)
 	}
 	return d.phase != looking

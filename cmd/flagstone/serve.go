@@ -52,7 +52,7 @@ type serveCommand struct {
 	TableFileSize      size   `default:"64MiB" placeholder:"SIZE" help:"Target size of table files, ${default} if not given."`
 	BlockSize          size   `default:"8KiB" placeholder:"SIZE" help:"Target size of the blocks of table files, ${default} if not given, at most 1MiB. 4KiB makes random reads beyond memory faster, and tables a sixteenth larger."`
 	WALSegmentSize     size   `name:"wal-segment-size" default:"16MiB" placeholder:"SIZE" help:"Size of log segments, ${default} if not given."`
-	LogCompression     string `default:"auto" enum:"auto,always,never" help:"When to compress the log: ${enum}. auto compresses with --sync none while writers wait for a slow device, ${default} if not given. See docs/operations.md."`
+	LogCompression     string `default:"auto" enum:"auto,always,never" help:"When to compress the log: ${enum}. With auto, the default, it is compressed under --sync none while writers wait for a slow device; see docs/operations.md."`
 	PartitionSplitSize size   `default:"10GiB" placeholder:"SIZE" help:"Size from which a partition is split, ${default} if not given. Quiet neighbours with less than a quarter of it together are merged."`
 	CacheSize          size   `default:"256MiB" placeholder:"SIZE" help:"Bound of the block cache, ${default} if not given."`
 
