@@ -67,7 +67,7 @@ var storeFigures = []figure[flagstone.Metrics]{
 			}
 			return 0
 		}},
-	{"flagstone_store_log_bytes_total", "Bytes written to the log.", counter,
+	{"flagstone_store_log_bytes_total", "Bytes written to the log, after compression.", counter,
 		func(m *flagstone.Metrics) float64 { return float64(m.LogBytes) }},
 	{"flagstone_store_log_saved_bytes_total", "Bytes of the log that compression took off.", counter,
 		func(m *flagstone.Metrics) float64 { return float64(m.LogSaved) }},
