@@ -81,6 +81,14 @@ func TestGroupsAreCompressedWhereThatSavesBlocks(t *testing.T) {
 			t.Errorf("%s: wrote %d bytes", c.name, wrote)
 		}
 		opts.FS = sim
+		if _, err := Recover(opts, 0, func(r Record) error {
+			if r.Compressed != (c.want == frameCompressed) {
+				t.Errorf("%s: record %d is compressed: %t", c.name, r.Position, r.Compressed)
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
 		again, _ := mustOpen(t, opts, 0, &o)
 		if len(o.records) != len(c.records) {
 			t.Errorf("%s: %d records came back", c.name, len(o.records))

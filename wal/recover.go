@@ -96,6 +96,8 @@ type Record struct {
 	Segment  uint64
 	Offset   int64  // of the record's first frame in the segment
 	Payload  []byte // valid until the callback returns
+	// Compressed says that the record is in a compressed group.
+	Compressed bool
 }
 
 // RecoverResult is what Recover found, and what NewWriter needs to go on.

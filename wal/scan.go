@@ -335,7 +335,7 @@ func (s *scanner) takeFragment(f frame) (ended uint64, err error) {
 		if last, ok := s.positions[f.stream]; ok && f.position <= last {
 			return 0, s.corrupt("position %d of stream %d follows position %d", f.position, f.stream, last)
 		}
-		s.record = Record{Stream: f.stream, Position: f.position, Segment: s.r.header.Number, Offset: s.at.Offset, Payload: f.payload}
+		s.record = Record{Stream: f.stream, Position: f.position, Segment: s.r.header.Number, Offset: s.at.Offset, Payload: f.payload, Compressed: s.group != 0}
 		s.gathered = s.gathered[:0]
 	} else if !s.inRecord || f.stream != s.record.Stream || f.position != s.record.Position {
 		return 0, s.corrupt("a fragment does not belong to the record before it")

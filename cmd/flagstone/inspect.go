@@ -290,8 +290,12 @@ func (l *inspectLogCommand) record(c *output, state *manifest.State, r *wal.Reco
 	if err != nil {
 		return fmt.Errorf("segment %d, offset %d: %w", r.Segment, r.Offset, err)
 	}
-	fmt.Fprintf(c.out, "segment %d, offset %d: stream %d, position %d, %d bytes, committed %s\n", r.Segment, r.Offset, r.Stream, r.Position,
-		len(r.Payload), moment(batch.Time()/1000))
+	compressed := ""
+	if r.Compressed {
+		compressed = ", in a compressed group"
+	}
+	fmt.Fprintf(c.out, "segment %d, offset %d: stream %d, position %d, %d bytes%s, committed %s\n", r.Segment, r.Offset, r.Stream, r.Position,
+		len(r.Payload), compressed, moment(batch.Time()/1000))
 	var change row.Change
 	for more := l.Changes; more; {
 		if more, err = batch.Next(&change); err != nil {
