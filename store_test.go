@@ -256,6 +256,17 @@ func TestLargerBlocksThanTablesTakeAreRefused(t *testing.T) {
 	wantError(t, "Open", err, ErrInvalid)
 }
 
+func TestAMemtableTakesAThirdOfTheBudgetAtMost(t *testing.T) {
+	for _, c := range []struct{ budget, size, want int64 }{
+		{0, 0, 64 << 20}, {192 << 20, 0, 64 << 20}, {96 << 20, 0, 32 << 20}, {96 << 20, 16 << 20, 16 << 20}, {2, 0, 1},
+	} {
+		opts, err := Options{MemoryBudget: c.budget, MemtableSize: c.size}.withDefaults()
+		if err != nil || opts.MemtableSize != c.want {
+			t.Errorf("of %d bytes, asked for %d: %d, expected %d, %v", c.budget, c.size, opts.MemtableSize, c.want, err)
+		}
+	}
+}
+
 // TestAMemtableStaysBelowWhatItCanHold: links within one reach 4 GiB.
 func TestAMemtableStaysBelowWhatItCanHold(t *testing.T) {
 	opts, err := Options{MemoryBudget: 64 * gib, MemtableSize: 16 * gib}.withDefaults()
