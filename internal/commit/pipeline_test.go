@@ -232,11 +232,14 @@ func TestARefusalWaitsForWhatItSaw(t *testing.T) {
 	must(t, err)
 	exists := errors.New("it exists")
 	c := r.Refuse(exists)
+	release := make(chan struct{})
+	r.faults.Add(vfs.Rule{Ops: vfs.OpSyncs, Times: vfs.Forever, Action: vfs.Hold(release)})
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := c.Wait(ended); !errors.Is(err, ErrOutcomeUnknown) || !errors.Is(err, context.Canceled) {
 		t.Errorf("a refusal before its cause is durable: %v", err)
 	}
+	close(release)
 	if refusal, err := c.Wait(t.Context()); err != nil || refusal != exists || r.Visible() != 11 {
 		t.Errorf("%v, %v, and %d is visible", refusal, err, r.Visible())
 	}
