@@ -32,7 +32,7 @@ SHOWN = [
     ("kv100-scan100", "range of 100"),
     ("kv100-ycsb-a", "YCSB A"),
     ("kv100-ycsb-f", "YCSB F"),
-    "Reads from the device; the last two of 27 November, another machine, peers without tunings",
+    "Reads from the device; the last two in a run of their own",
     ("getrow-cold", "get, page cache emptied before"),
     ("beyond/get", "get, data four times the memory"),
     ("beyond/range100", "range of 100 rows, the same data"),
