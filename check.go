@@ -99,7 +99,7 @@ func (s *Store) Check(ctx context.Context, opts CheckOptions) (CheckReport, erro
 		live.Manifest = s.manifest.Verify
 	}
 	if s.log != nil {
-		live.Oldest, live.Newest = func() uint64 { return s.state().MinLog }, s.log.NewestOnDisk
+		live.Oldest, live.Newest = func() uint64 { return s.state().MinLog }, s.log.Newest
 	}
 	report, err := check.RunOpen(ctx, check.Store{FS: s.fs, Dir: s.dir, State: s.state(), Corrupt: ErrCorrupt}, live, opts.Progress)
 	for i := range report.Problems {

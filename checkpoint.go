@@ -83,7 +83,7 @@ func (s *Store) checkpoint(ctx context.Context, dir string) error {
 	if s.external != nil {
 		before = s.pipeline.At()
 	} else if s.log != nil {
-		segment = s.log.NewestOnDisk()
+		segment = s.log.Newest()
 	}
 	state, release, err := s.pinFlushed(ctx)
 	if err != nil {

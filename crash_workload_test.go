@@ -29,7 +29,7 @@ const (
 // scriptOptions make many small files of a small workload.
 func scriptOptions(sync SyncMode) Options {
 	return Options{
-		Sync: sync, MemtableSize: 3 << 9, MemoryBudget: 12 << 10,
+		Sync: sync, eagerSegments: 1, MemtableSize: 3 << 9, MemoryBudget: 12 << 10,
 		TableFileSize: 4 << 10, WALSegmentSize: 16 << 10, CacheSize: 64 << 10,
 	}
 }

@@ -28,7 +28,8 @@ const (
 	// EventStall is a time in which at least one writer waits until memtables are flushed or level 0 is compacted.
 	// The short pauses by which writers are slowed before that are not reported: see Metrics.Stalled.
 	EventStall = EventKind(event.Stall)
-	// EventLogSegment says that the log goes on in another segment.
+	// EventLogSegment says that a new segment of the log is on the device with all before it. With SyncNone that is not
+	// so of each segment.
 	EventLogSegment = EventKind(event.LogSegment)
 	// EventSplit and EventMerge are a split and a merge of partitions. A merge begins with the flushes and compactions
 	// that it needs. The first flushes and compactions of the partitions that it made can be reported before its end.

@@ -52,7 +52,7 @@ func (s *Store) KeepLog(ctx context.Context, limit int64) error {
 		case limit == 0:
 			keep.Limit = -1
 		case s.state().Kept.From == 0:
-			keep.From = s.log.NewestOnDisk()
+			keep.From = s.log.Newest()
 		}
 		return s.keep(keep, 0)
 	})

@@ -171,7 +171,8 @@ type Options struct {
 	// tests and tools of this repository replace files, time and background work with it.
 	Seams seams.Seams
 
-	replay func(*recovery.Replay) error // of ReplayLog
+	replay        func(*recovery.Replay) error // of ReplayLog
+	eagerSegments int                          // of wal.Options, for tests
 }
 
 // Shared is what the stores of one process may share: memory off the Go heap, the block cache in

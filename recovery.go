@@ -36,7 +36,7 @@ func (s *Store) recover(ctx context.Context) error {
 		FS: s.fs, Dir: filepath.Join(s.dir, manifest.WALDir),
 		SegmentSize: s.opts.WALSegmentSize, Sync: s.opts.Sync == SyncAlways, Compress: wal.Compression(s.opts.LogCompression),
 		StoreID: state.StoreID, Logger: s.opts.Logger, Memory: s.offheap,
-		Newest: wal.End(state.NewestLog), Begun: s.logBegun, Elapsed: s.clock.Elapsed, Keep: state.Kept.From,
+		Newest: wal.End(state.NewestLog), Begun: s.logBegun, Elapsed: s.clock.Elapsed, Keep: state.Kept.From, EagerSegments: s.opts.eagerSegments,
 	}
 	if s.opts.Sync == SyncNone {
 		opts.Gathered = s.pipeline.HandOverSoon

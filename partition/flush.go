@@ -130,11 +130,11 @@ type flush struct {
 // reserved in those that no other tree has yet to flush; did says that there were some memtables. A
 // file with rows of several trees is listed by each of them. A memtable's end is the sequence number
 // at which it was rotated out; a tree whose last one does not end where that of others does is left
-// out. Flush calls settle with that end before it writes: settle returns when every write below it is
-// visible. durable then waits until these writes are durable in the log too; it may run while files
-// are written, since they count only once the manifest names them. After an error the memtables still
+// out. Flush calls settle with that end, and the trees, before it writes: settle returns when every write below the end is
+// visible. durable then waits for what else must be durable before the manifest names the files; it may run
+// while they are written. After an error the memtables still
 // wait. The error is ErrReplaced if a tree was replaced: then other trees have its memtables.
-func Flush(g Group, settle func(endSeq uint64) (durable func() error, err error)) (freed int64, did bool, err error) {
+func Flush(g Group, settle func(endSeq uint64, flushed []*Tree) (durable func() error, err error)) (freed int64, did bool, err error) {
 	var flushes []flush
 	var endSeq uint64
 	for _, t := range g.Trees {
@@ -164,7 +164,11 @@ func Flush(g Group, settle func(endSeq uint64) (durable func() error, err error)
 			m.writers.Wait()
 		}
 	}
-	durable, err := settle(endSeq)
+	flushed := make([]*Tree, len(flushes))
+	for i, f := range flushes {
+		flushed[i] = f.Tree
+	}
+	durable, err := settle(endSeq, flushed)
 	if err != nil {
 		return 0, false, err
 	}

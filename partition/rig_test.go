@@ -195,12 +195,12 @@ func putCell(column string, version int64, value string) row.Cell {
 func (r *rig) rotate(t *Tree) int64 { return t.Rotate(r.seq + 1) }
 
 // Flush is the package's Flush of one tree.
-func (t *Tree) Flush(upTo uint64, settle func(endSeq uint64) (durable func() error, err error)) (freed int64, err error) {
+func (t *Tree) Flush(upTo uint64, settle func(endSeq uint64, flushed []*Tree) (durable func() error, err error)) (freed int64, err error) {
 	freed, _, err = Flush(Group{[]*Tree{t}, upTo}, settle)
 	return freed, err
 }
 
-func settled(uint64) (durable func() error, err error) { return func() error { return nil }, nil }
+func settled(uint64, []*Tree) (durable func() error, err error) { return func() error { return nil }, nil }
 
 // flush writes all memtables to table files.
 func (r *rig) flush() {

@@ -292,6 +292,19 @@ func (t *Tree) OldestSegment() (oldest uint64) {
 	return oldest
 }
 
+// HoldsBelow reports whether a memtable that was not flushed may hold a mutation below a sequence
+// number.
+func (t *Tree) HoldsBelow(seq uint64) bool {
+	s := t.pin()
+	defer s.unref()
+	for _, m := range s.memories {
+		if m.segment.Load() != 0 && m.startSeq < seq {
+			return true
+		}
+	}
+	return slices.ContainsFunc(t.Successors(), func(next *Tree) bool { return next.HoldsBelow(seq) })
+}
+
 // MutableSegment is the oldest log segment that holds something of the mutable memtable, or 0 if
 // that is empty.
 func (t *Tree) MutableSegment() uint64 { return t.mutable.Load().segment.Load() }

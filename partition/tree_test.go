@@ -221,7 +221,7 @@ func TestFlushTakesWhatWasRotatedOutInTime(t *testing.T) {
 	}
 	_, waiting := r.tree.MemoryBytes()
 	asked := uint64(0)
-	freed, err := r.tree.Flush(ends[1], func(end uint64) (func() error, error) { asked = end; return settled(end) })
+	freed, err := r.tree.Flush(ends[1], func(end uint64, trees []*Tree) (func() error, error) { asked = end; return settled(end, trees) })
 	must(t, err)
 	if asked != ends[1] || r.tree.FlushedSeq() != ends[1]-1 {
 		t.Errorf("settled up to %d, flushed up to %d; want %d", asked, r.tree.FlushedSeq(), ends[1])
@@ -321,7 +321,7 @@ func TestAFlushThatFailsLosesNothing(t *testing.T) {
 				}
 				return c.commit
 			}
-			freed, err := r.tree.Flush(row.MaxSequence, func(uint64) (func() error, error) {
+			freed, err := r.tree.Flush(row.MaxSequence, func(uint64, []*Tree) (func() error, error) {
 				return func() error { synced = true; return c.durable }, c.settle
 			})
 			if err == nil || freed != 0 {

@@ -28,6 +28,7 @@ type crashRun struct {
 	oracle
 	segments   []uint64 // of each record of the oracle
 	min        uint64   // what the owner has recorded
+	newest     uint64   // the same, of a lazy log
 	generation int
 	rng        *rand.Rand
 	w          *Writer
@@ -187,10 +188,13 @@ func (t *crashTest) recoverFrom(sim *vfs.Sim, r *crashRun, m mode, what string, 
 		}
 		return nil
 	}}, m)
+	m.remember(&opts, &r.newest)
 	if err := r.run(opts, 1+r.rng.IntN(3)); err != nil {
 		t.Fatalf("%s: %v", what, err)
 	}
-	got, _, err := recovered(crashOptions(sim, m), r.min)
+	opts = crashOptions(sim, m)
+	m.remember(&opts, &r.newest)
+	got, _, err := recovered(opts, r.min)
 	if err == nil {
 		err = r.check(got)
 	}
@@ -225,6 +229,7 @@ func TestP01_P03_P04_P14_PowerCutAtEveryCall(t *testing.T) {
 				}
 				return nil
 			}}, m)
+			m.remember(&opts, &r.newest)
 			if err := r.run(opts, 40); err != nil {
 				t.Fatal(err)
 			}
@@ -246,7 +251,7 @@ func TestP01_P03_P04_P14_ProcessDeathAtEveryCallThenPowerCuts(t *testing.T) {
 				sim := newSim()
 				r := &crashRun{rng: rand.New(rand.NewPCG(base, 0))}
 				call := 0
-				err := r.run(crashOptions(hookFS{sim, func(op, _ string) error {
+				opts := crashOptions(hookFS{sim, func(op, _ string) error {
 					if changes[op] {
 						call++
 					}
@@ -254,7 +259,9 @@ func TestP01_P03_P04_P14_ProcessDeathAtEveryCallThenPowerCuts(t *testing.T) {
 						return errDead
 					}
 					return nil
-				}}, m), 25)
+				}}, m)
+				m.remember(&opts, &r.newest)
+				err := r.run(opts, 25)
 				if alive = errors.Is(err, errDead); err != nil && !alive {
 					t.Fatal(err)
 				}

@@ -263,7 +263,8 @@ func TestMissingSegmentsAreNamed(t *testing.T) {
 		{[]uint64{1, 9}, 1, "000002.log"},
 	} {
 		opts := testOptions(newSim())
-		_, err := liveSegments(&opts, c.have, c.min)
+		res := RecoverResult{minSegment: c.min}
+		err := res.liveSegments(&opts, c.have, max(c.min, 1))
 		if c.want == "" && err != nil || c.want != "" && (!errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%v from %d: %v", c.have, c.min, err)
 		}

@@ -12,6 +12,7 @@
 //	sync.go      Sync: group commit by leader and follower
 //	handover.go  handing groups to the operating system when there is no Sync
 //	segment.go   the life of a segment: spare -> current -> sealed -> spare
+//	lazy.go      segments that become durable late
 //	rotation.go  rotation from one segment to the next, while appends go on
 //	device.go    how long the disk has not answered
 //	spare.go     the files waiting to become segments
@@ -26,7 +27,8 @@
 // Its successor seals a segment: the header of segment n+1 states where segment n ends, how many
 // records it has, and a running checksum over all its frames. Anything beyond that point is not
 // part of the log. Everything before it was durable before the header of n+1 was written, so a
-// reader that finds anything else has found damage.
+// reader that finds anything else has found damage. If n+1 has lazyVersion, and the owner does not
+// know that n is durable, it has found the end of the log instead.
 //
 // The last segment has no successor. If it was closed in good order it ends in a trailer frame;
 // otherwise the reader finds its end at the first bad frame. A bad frame is damage if a good
@@ -43,5 +45,6 @@
 // spare name, with the header (which seals the old segment at its last stated durable offset) and
 // copies of those records. One rename and directory sync then make it part of the log. A crash
 // before that leaves the old log as it was, a crash after it finds the new log complete, so
-// recovery can be interrupted any number of times.
+// recovery can be interrupted any number of times. Earlier segments that need not be durable are
+// synced in place, and later ones deleted, before that (lazy.go).
 package wal

@@ -9,8 +9,9 @@ package wal
 //
 //	header (96 bytes, the rest of its block is not used)
 //	     0   8  magic "FLAGWAL\n"
-//	     8   4  format version: 3, or 2 if there are no compressed groups; 1 is
-//	            read, and has no bundles either
+//	     8   4  format version: 4 if the segment before may be durable later, see lazy.go;
+//	            else 3, or 2 if there are no compressed groups; 1 is read, and has no
+//	            bundles either
 //	    12   4  block size, 4096
 //	    16  16  store id
 //	    32   8  number of this segment
@@ -75,9 +76,9 @@ import (
 )
 
 const (
-	// formatVersion is the latest format version. All from 1 on can be read. A segment that is not compressed
-	// is written in the version before, which earlier programs read.
-	formatVersion = compressedVersion
+	// formatVersion is the latest format version. All from 1 on can be read. A segment is written in the first version
+	// that has what it has.
+	formatVersion = lazyVersion
 	// blockSize is the unit of writing: large enough for every device that
 	// vfs offers direct I/O on, and the page of the page cache.
 	blockSize = 4096
@@ -94,7 +95,8 @@ const (
 
 	plainVersion      = 1 // no bundles
 	bundleVersion     = 2 // no compressed groups
-	compressedVersion = 3
+	compressedVersion = 3 // the segment before is durable
+	lazyVersion       = 4
 
 	// maxBundled is the largest record that goes into a bundle. The frame of a larger record is
 	// less than a five hundredth of it.

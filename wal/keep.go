@@ -134,6 +134,8 @@ func (w *Writer) Rotate() (uint64, error) {
 		case err != nil:
 		case len(w.flying) > 0 || w.opening:
 			err = w.awaitFlight()
+		case w.cur.number == next: // the segments before it may not be durable
+			_, err = w.see(w.launch(true), false)
 		case w.next == nil:
 			err = w.openNext()
 		default:

@@ -30,15 +30,29 @@ func testOptions(fsys vfs.FS) Options {
 	return Options{FS: fsys, Dir: "wal", SegmentSize: 4 * blockSize, Sync: true, StoreID: storeID}
 }
 
-// mode is how a log is written.
-type mode struct{ synced, compressed bool }
+// mode is how a log is written. A lazy one has an owner that remembers segments.
+type mode struct{ synced, compressed, lazy bool }
 
-var modes = []mode{{true, false}, {false, false}, {true, true}, {false, true}}
+var modes = []mode{{true, false, false}, {false, false, false}, {false, false, true}, {true, true, false}, {false, true, false}, {false, true, true}}
 
-func (m mode) String() string { return fmt.Sprintf("sync %v, compressed %v", m.synced, m.compressed) }
+func (m mode) String() string {
+	return fmt.Sprintf("sync %v, compressed %v, lazy %v", m.synced, m.compressed, m.lazy)
+}
 
 // set makes options of this mode.
 func (m mode) set(o *Options) { o.Sync, o.Compress = m.synced, compression(m.compressed) }
+
+// remember makes newest the segment that the owner of a log remembers, if the log is lazy.
+func (m mode) remember(o *Options, newest *uint64) {
+	if !m.lazy {
+		return
+	}
+	o.EagerSegments, o.Newest.Segment = 1, *newest
+	o.Begun = func(n uint64) error {
+		*newest = n
+		return nil
+	}
+}
 
 func compression(on bool) Compression {
 	if on {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"math"
 	"path/filepath"
 	"slices"
 	"time"
@@ -48,17 +49,24 @@ type Options struct {
 	// Newest is the end of the log as the owner remembers it, from Begun and from Writer.End;
 	// zero if it remembers nothing.
 	Newest End
-	// Begun, if not nil, is called with the number of each segment as soon as the segment is part
-	// of the log, and before a record in it counts as durable. The owner must remember the
-	// number: this is how a lost file is noticed. No lock is held. An error fails the Writer,
-	// unless it says that there is no space: then Begun is called again later.
+	// Begun, if not nil, is called with the number of a segment that is on the disk, with all before
+	// it, and before a record in it counts as durable. The owner must remember the number: this is
+	// how a lost file is noticed, and where a power cut may end the log. Without Sync it is called
+	// for some segments only, since others become durable late, if at all: see lazy.go. No lock is
+	// held. An error fails the Writer, unless it says that there is no space: then Begun is called
+	// again later.
 	Begun func(segment uint64) error
+	// EagerSegments is how many segments behind a Sync are durable before the next ones begin: an owner that syncs again
+	// and again finds most of the log on the device. 0 means DefaultEagerSegments.
+	EagerSegments int
 	// Keep, if not 0, is the first segment that is kept for its reader, see Writer.Keep.
 	Keep uint64
 	// Elapsed is a monotonic clock, for Writer.Waiting and CompressSlow; if nil, no device is slow.
 	Elapsed func() time.Duration
 	// Logger may be nil.
 	Logger *slog.Logger
+
+	remembers bool // Begun is the owner's
 }
 
 // End is where a log ends.
@@ -80,6 +88,8 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	o.SegmentSize = max(nextBlock(cmp.Or(o.SegmentSize, DefaultSegmentSize)-1), 4*blockSize)
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	o.EagerSegments = cmp.Or(o.EagerSegments, DefaultEagerSegments)
+	o.remembers = o.Begun != nil
 	if o.Begun == nil {
 		o.Begun = func(uint64) error { return nil }
 	}
@@ -110,6 +120,8 @@ type RecoverResult struct {
 	Torn string
 
 	segments   []uint64 // ascending
+	unsynced   []uint64 // those of segments that may not be durable, ascending
+	lost       []uint64 // segments behind the end, ascending: a power cut took something before them
 	sealedOnly bool     // the last segment is opened, but not read
 	minSegment uint64
 	positions  map[uint32]uint64
@@ -121,7 +133,9 @@ type RecoverResult struct {
 // Durable reports whether every record that Recover delivered is known to be on the disk.
 // Otherwise some may be in the page cache alone: callers must not build on them before NewWriter
 // has carried them over.
-func (res *RecoverResult) Durable() bool { return res.end.Offset == res.sealed.Offset }
+func (res *RecoverResult) Durable() bool {
+	return res.end.Offset == res.sealed.Offset && len(res.unsynced) == 0
+}
 
 // Recover reads the log and calls fn for each record in order.
 //
@@ -143,17 +157,18 @@ func Recover(opts Options, minSegment uint64, fn func(Record) error) (RecoverRes
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return RecoverResult{}, err
 	}
-	numbers, err := liveSegments(&opts, found.segments, minSegment)
-	if err != nil {
+	first := max(minSegment, 1)
+	res := RecoverResult{minSegment: minSegment, positions: map[uint32]uint64{}}
+	if err := res.liveSegments(&opts, found.segments, first); err != nil {
 		return RecoverResult{}, err
 	}
-	res := RecoverResult{NextSegment: 1, segments: numbers, minSegment: minSegment, positions: map[uint32]uint64{}}
-	if len(numbers) == 0 {
-		return res, nil
-	}
-	res.NextSegment = numbers[len(numbers)-1] + 1
 	if err := res.scanAll(&opts, fn); err != nil {
 		return RecoverResult{}, err
+	}
+	res.NextSegment = first + uint64(len(res.segments))
+	if res.NextSegment > opts.certain()+1 {
+		at, _ := slices.BinarySearch(res.segments, opts.certain())
+		res.unsynced = res.segments[at:]
 	}
 	if res.Torn != "" {
 		opts.Logger.Info("log was not closed; it ends at the last whole record",
@@ -177,38 +192,52 @@ func CheckSealed(opts Options, first, newest uint64, fn func(Record) error) (Rec
 	return res, res.scanAll(&opts, fn)
 }
 
-// liveSegments returns the numbers from minSegment on. They must have no gap and include all
-// segments that the owner knows of.
-func liveSegments(opts *Options, numbers []uint64, minSegment uint64) ([]uint64, error) {
-	first, _ := slices.BinarySearch(numbers, minSegment)
-	numbers = numbers[first:]
-	want, known := max(minSegment, 1), max(minSegment, opts.Newest.Segment)
-	for i := 0; i < len(numbers) || want <= known; i++ {
-		if i >= len(numbers) || numbers[i] != want {
-			return nil, corrupt(filepath.Join(opts.Dir, segmentName(want)), 0, "the segment is missing")
+// certain returns the newest segment that is known to be on the disk with all before it. If the owner knows none, no
+// segment may be durable late.
+func (o *Options) certain() uint64 {
+	return cmp.Or(o.Newest.Segment, math.MaxUint64)
+}
+
+// liveSegments sets the segments from first on. They must include the certain ones. Behind those, a gap is the end of
+// the log.
+func (res *RecoverResult) liveSegments(opts *Options, found []uint64, first uint64) error {
+	at, _ := slices.BinarySearch(found, first)
+	res.segments = found[at:]
+	want, known := first, cmp.Or(opts.Newest.Segment, res.minSegment)
+	for i := 0; i < len(res.segments) || want <= known; i++ {
+		switch {
+		case i < len(res.segments) && res.segments[i] == want:
+		case want > opts.certain():
+			res.endBefore(i)
+		default:
+			return corrupt(filepath.Join(opts.Dir, segmentName(want)), 0, "the segment is missing")
 		}
 		want++
 	}
-	return numbers, nil
+	return nil
+}
+
+// endBefore says that the log ends before the segment with an index.
+func (res *RecoverResult) endBefore(i int) {
+	res.segments, res.lost = res.segments[:i:i], slices.Concat(res.segments[i:], res.lost)
 }
 
 // scanAll reads all segments, each once its successor's header is known.
 func (res *RecoverResult) scanAll(opts *Options, fn func(Record) error) error {
-	last := len(res.segments) - 1
-	r, err := openSegment(opts, res.segments[0], last == 0)
+	r, err := res.open(opts, 0)
 	for i := 0; r != nil && err == nil; i++ {
 		var next *segmentReader
-		if i < last {
-			next, err = openSegment(opts, res.segments[i+1], i+1 == last)
-		}
+		next, err = res.open(opts, i+1)
 		if err == nil && (next != nil || !res.sealedOnly) {
 			err = res.scanSegment(r, next, opts.Newest, fn)
 		}
 		err = cmp.Or(err, r.file.Close())
 		if next != nil {
 			next.buf = r.buf
-			if err != nil {
+			if err != nil || res.Torn != "" {
 				_ = next.file.Close() // the first error tells more
+				next = nil
+				res.endBefore(i + 1)
 			}
 		}
 		r = next
@@ -216,23 +245,45 @@ func (res *RecoverResult) scanAll(opts *Options, fn func(Record) error) error {
 	return err
 }
 
+// open opens the segment with an index, and returns nil if there is none. A header that is not there
+// is the end of the log, unless the segment must be on the disk.
+//
+// It reads segments that may not be durable past the page cache where possible: the cache may hold pages that a sync
+// failed to write and that count as clean.
+func (res *RecoverResult) open(opts *Options, i int) (*segmentReader, error) {
+	if i >= len(res.segments) {
+		return nil, nil
+	}
+	number, certain := res.segments[i], opts.certain()
+	r, err := openSegment(opts, number, number >= certain || i == len(res.segments)-1)
+	if number > certain && errors.Is(err, ErrCorrupt) {
+		opts.Logger.Info("log was not closed; it ends before a segment that was not durable", "file", filepath.Join(opts.Dir, segmentName(number)), "found", err)
+		res.endBefore(i)
+		return nil, nil
+	}
+	return r, err
+}
+
 // scanSegment reads one segment; next is nil for the last one.
-func (res *RecoverResult) scanSegment(r, next *segmentReader, known End, fn func(Record) error) error {
+func (res *RecoverResult) scanSegment(r, next *segmentReader, known End, fn func(Record) error) (err error) {
 	s := newScanner(r, seal{Offset: blockSize}, res.positions, fn)
-	if next != nil {
-		if next.header.Previous != r.header.Number {
-			return next.corrupt(40, "the header names segment %d as the one before", next.header.Previous)
-		}
-		if err := s.scanSealed(next.header.Sealed); err != nil {
-			return err
-		}
-	} else if r.size < r.header.Size {
+	var torn bad
+	switch {
+	case next != nil && next.header.Previous != r.header.Number:
+		return next.corrupt(40, "the header names segment %d as the one before", next.header.Previous)
+	case next != nil && (res.sealedOnly || next.header.Version < lazyVersion || known.Segment == 0 || r.header.Number < known.Segment):
+		err = s.scanSealed(next.header.Sealed)
+	case next != nil:
+		torn, err = s.scanLazy(next.header.Sealed)
+	case r.size < r.header.Size && (known.Segment == 0 || r.header.Number <= known.Segment):
 		return r.corrupt(r.size, "the last segment is shorter than %d bytes, its size when it began", r.header.Size)
-	} else {
-		torn, err := s.scanOpen()
-		if err != nil {
-			return err
-		}
+	default:
+		torn, err = s.scanOpen()
+	}
+	if err != nil {
+		return err
+	}
+	if next == nil || torn != "" {
 		res.sealed, res.end, res.Torn = s.durable, s.end, string(torn)
 	}
 	if known.Segment == r.header.Number && known.Offset != 0 && s.end != (seal{known.Offset, known.Records, known.Chain}) {

@@ -22,7 +22,7 @@ type Loss struct {
 // Salvage reads a log of which parts may be damaged: it calls fn for each whole record, in order, and
 // lost for each part that should have records and cannot be read. It reads everything that Recover
 // delivers, with the same meaning of minSegment. Behind damage it goes on at the next good frame. The
-// torn end of a log that was not closed is no loss. It calls check for each frame or compressed group, and for each block, and
+// torn end of a log that was not closed is no loss, and what a power cut left behind that is not read. It calls check for each frame or compressed group, and for each block, and
 // ends with its error. Salvage changes no file. An error is that of check or fn, or one that is no
 // damage: it matches errWrongStore or errNewerFormat, or is of the file system. It takes as much memory
 // as Recover.
@@ -44,8 +44,11 @@ func Salvage(opts Options, minSegment uint64, check func() error, fn func(Record
 		if n <= before {
 			continue
 		}
+		if n > before+1 && before >= opts.certain() {
+			return nil // a power cut took the segments between
+		}
 		s.missing(before+1, n-1)
-		if err := s.segment(n); err != nil {
+		if err := s.segment(n); err != nil || s.torn {
 			return err
 		}
 		before = n
@@ -61,6 +64,7 @@ type salvager struct {
 	check     func() error
 	fn        func(Record) error
 	failed    error // ends everything
+	torn      bool  // the log ends in the segment that was read last, or before it
 	lost      func(Loss)
 	positions map[uint32]uint64
 }
@@ -85,28 +89,35 @@ func isDamage(err error) bool {
 
 // segment reads one segment. The header of its successor, if that is intact, says where it ends.
 func (s *salvager) segment(n uint64) error {
-	r, err := openSegment(s.opts, n, n == s.last)
+	certain := s.opts.certain()
+	r, err := openSegment(s.opts, n, n >= certain || n == s.last)
 	if err != nil {
 		if !isDamage(err) {
 			return err
+		}
+		if s.torn = n > certain; s.torn {
+			return nil
 		}
 		s.lost(Loss{File: filepath.Join(s.opts.Dir, segmentName(n)), Err: err})
 		return nil
 	}
 	defer r.file.Close()
-	limit := int64(math.MaxInt64)
+	limit, open := int64(math.MaxInt64), n == s.last // open: a power cut may have taken its end
 	if n == s.opts.Newest.Segment && s.opts.Newest.Offset != 0 {
-		limit = s.opts.Newest.Offset
+		limit, open = s.opts.Newest.Offset, false
 	} else if n < s.last {
 		limit = max(r.size, blockSize)
-		if next, err := openSegment(s.opts, n+1, n+1 == s.last); err == nil {
+		if next, err := openSegment(s.opts, n+1, n+1 > certain || n+1 == s.last); err == nil {
 			limit = next.header.Sealed.Offset
+			open = n >= certain && next.header.Version >= lazyVersion
 			_ = next.file.Close() // it was only read
 		} else if !isDamage(err) {
 			return err
+		} else if n >= certain {
+			limit, open = math.MaxInt64, true
 		}
 	}
-	s.frames(newScanner(r, seal{Offset: blockSize}, s.positions, s.record), limit)
+	s.frames(newScanner(r, seal{Offset: blockSize}, s.positions, s.record), limit, open)
 	return s.failed
 }
 
@@ -116,8 +127,9 @@ func (s *salvager) record(rec Record) error {
 	return s.failed
 }
 
-// frames takes the good frames up to limit, and reports what lies between them.
-func (s *salvager) frames(sc *scanner, limit int64) {
+// frames takes the good frames up to limit, and reports what lies between them. With open, the log may end in a torn
+// tail before limit.
+func (s *salvager) frames(sc *scanner, limit int64, open bool) {
 	var lost *Loss
 	end := func() {
 		if lost != nil {
@@ -137,8 +149,9 @@ func (s *salvager) frames(sc *scanner, limit int64) {
 		next := sc.at.Offset + f.size
 		if err == nil {
 			err = takeSalvaged(sc, f)
-		} else if limit == math.MaxInt64 && lost == nil && !vfs.IsUnreadable(err) && sc.judge("damaged") == nil {
-			return // the torn end
+		} else if open && lost == nil && !vfs.IsUnreadable(err) && sc.judge("damaged") == nil {
+			s.torn = true
+			return
 		} else if next = s.resume(sc.r, sc.at.Offset, min(limit, sc.r.size), err); next < 0 {
 			next = limit
 		}

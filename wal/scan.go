@@ -34,11 +34,10 @@ type segmentReader struct {
 	narrow int64
 }
 
-// openSegment opens a segment for reading and checks its header. It reads the last segment past
-// the page cache where possible: the cache may hold pages that a sync failed to write and that
-// count as clean. Older segments were synced in full before their successors began.
-func openSegment(opts *Options, number uint64, last bool) (*segmentReader, error) {
-	return openSegmentFor(opts, number, vfs.OpenOptions{Direct: last, Sequential: true})
+// openSegment opens a segment for reading, past the page cache if direct is set and that is possible, and
+// checks its header.
+func openSegment(opts *Options, number uint64, direct bool) (*segmentReader, error) {
+	return openSegmentFor(opts, number, vfs.OpenOptions{Direct: direct, Sequential: true})
 }
 
 // openSegmentFor is openSegment for another way of reading.
@@ -197,10 +196,22 @@ func (s *scanner) scanSealed(limit seal) error {
 	return err
 }
 
+// scanLazy reads up to limit, where the segment ends, or up to the first frame that a power cut took: it returns what is bad
+// there.
+func (s *scanner) scanLazy(limit seal) (torn bad, err error) {
+	if torn, err = s.untilTorn(limit.Offset); torn == "" && err == nil {
+		err = s.scanSealed(limit)
+	}
+	return torn, err
+}
+
 // scanOpen reads the last segment, up to its trailer or up to the torn tail, of which it returns
 // what is bad there.
-func (s *scanner) scanOpen() (torn bad, err error) {
-	err = s.scan(math.MaxInt64)
+func (s *scanner) scanOpen() (torn bad, err error) { return s.untilTorn(math.MaxInt64) }
+
+// untilTorn reads up to limit, the trailer, or the torn tail.
+func (s *scanner) untilTorn(limit int64) (torn bad, err error) {
+	err = s.scan(limit)
 	if why, isBad := err.(bad); isBad {
 		return why, s.judge(why)
 	}

@@ -18,6 +18,8 @@ type sealedSegment struct {
 	number uint64
 	raw    bool // most of the file was never written: not worth keeping as a spare
 	size   int64
+	// unsynced is the file, open, until the segment is durable or released; then nil.
+	unsynced vfs.File
 }
 
 // continueFrom makes the first segment of this writer current: header -> sync -> records carried
@@ -27,11 +29,14 @@ type sealedSegment struct {
 // The header is synced by itself before any frame follows, so that a file with frames under some
 // seed always shows that seed: adoptSpares relies on it.
 func (w *Writer) continueFrom(from RecoverResult) error {
+	if err := w.settle(from); err != nil {
+		return err
+	}
 	first, err := w.openSpare(w.takeSpare())
 	if err != nil {
 		return err
 	}
-	if err := w.run(first.headerSteps(w.begin(first, from.NextSegment-1, from.sealed))); err != nil {
+	if err := w.run(first.headerSteps(w.begin(first, from.NextSegment, from.sealed, false), false)); err != nil {
 		return err
 	}
 	if !from.Durable() {
@@ -44,25 +49,36 @@ func (w *Writer) continueFrom(from RecoverResult) error {
 	}
 	w.cur.file = nil
 	w.cur.name = w.path(segmentName(w.cur.number))
-	if err := w.run(w.joinSteps(first, &w.cur.file)); err != nil {
+	if err := w.run(w.joinSteps(first, &w.cur.file, false)); err != nil {
 		return err
 	}
+	w.linked.Store(w.cur.number)
 	w.onDisk.Store(w.cur.number)
+	if err := w.setLazy(); err != nil {
+		return err
+	}
 	if len(from.segments) > 0 && (from.Torn != "" || from.sealed.Records == 0) {
 		w.cutOff(from.NextSegment-1, from.sealed.Offset)
 	}
 	return nil
 }
 
-// begin makes a spare the current segment, in memory only, and returns its header. Callers hold
-// mu.
-func (w *Writer) begin(from *segmentFile, previous uint64, sealed seal) []byte {
-	w.cur = segment{segmentFile: *from, number: previous + 1, head: seal{Offset: blockSize}, durable: blockSize}
-	w.number.Store(w.cur.number)
+// begin makes a spare the current segment, in memory only, and returns its header. sealed is the
+// end of the segment before, zero if there is none; with lazy, that one may not be durable.
+// Callers hold mu.
+func (w *Writer) begin(from *segmentFile, number uint64, sealed seal, lazy bool) []byte {
+	w.cur = segment{segmentFile: *from, number: number, head: seal{Offset: blockSize}, durable: blockSize}
+	w.number.Store(number)
 	w.setDue()
-	h := header{Version: bundleVersion, Store: w.opts.StoreID, Number: w.cur.number, Previous: previous, Sealed: sealed, Size: from.size}
+	h := header{Version: bundleVersion, Store: w.opts.StoreID, Number: number, Sealed: sealed, Size: from.size}
+	if sealed.Offset != 0 {
+		h.Previous = number - 1
+	}
 	if w.cur.compress = w.compressNext(sealed.Offset); w.cur.compress {
 		h.Version = compressedVersion
+	}
+	if lazy {
+		h.Version = lazyVersion
 	}
 	block := vfs.AlignedBuffer(blockSize)
 	w.cur.seed = h.encode(block)
@@ -86,28 +102,40 @@ func (w *Writer) run(steps []step) error {
 	return nil
 }
 
-// headerSteps write and sync the header of the segment that a spare becomes.
-func (s *segmentFile) headerSteps(header []byte) []step {
-	return []step{
-		{"write the header of", s.name, false, func() error { return writeAll(s.file, header, 0) }},
-		{"sync the header of", s.name, true, s.file.Sync},
+// headerSteps write the header of the segment that a spare becomes, and sync it unless lazy is set.
+func (s *segmentFile) headerSteps(header []byte, lazy bool) []step {
+	steps := []step{{"write the header of", s.name, false, func() error { return writeAll(s.file, header, 0) }}}
+	if !lazy {
+		steps = append(steps, step{"sync the header of", s.name, true, s.file.Sync})
 	}
+	return steps
 }
 
-// joinSteps make a spare with a header the current segment of the log, and open it as f.
-func (w *Writer) joinSteps(from *segmentFile, f *vfs.File) []step {
-	number, name := w.cur.number, w.cur.name
-	return []step{
+// joinSteps make a spare with a header the current segment of the log, and open it as f. Unless
+// lazy is set, the owner notes it.
+func (w *Writer) joinSteps(from *segmentFile, f *vfs.File, lazy bool) []step {
+	name, access := w.cur.name, w.access()
+	access.WriteBehind = !access.Direct && !lazy
+	steps := []step{
 		// Not every system can rename an open file.
 		{"close", from.name, true, from.file.Close},
 		{"rename", from.name, false, func() error { return w.opts.FS.Rename(from.name, name) }},
 		{"sync the directory of", name, true, func() error { return w.opts.FS.SyncDir(w.opts.Dir) }},
 		{"open", name, false, func() (err error) {
-			*f, err = w.opts.FS.OpenReadWrite(name, w.access())
+			*f, err = w.opts.FS.OpenReadWrite(name, access)
 			return err
 		}},
-		{"have noted the beginning of", name, false, func() error { return w.opts.Begun(number) }},
 	}
+	if !lazy {
+		steps = append(steps, w.noteStep())
+	}
+	return steps
+}
+
+// noteStep has the owner remember the current segment, once that is on the disk with all before it.
+func (w *Writer) noteStep() step {
+	number := w.cur.number
+	return step{"have noted the beginning of", w.cur.name, false, func() error { return w.opts.Begun(number) }}
 }
 
 // access says how segments are written. Measured on ext4 over NVMe, p50 of a
@@ -122,10 +150,11 @@ func (w *Writer) joinSteps(from *segmentFile, f *vfs.File) []step {
 // So I/O is direct if there is a sync for each group, and buffered if not. Segments are files
 // that were written before whenever possible: recycled ones, and those that PrepareNext filled.
 //
-// Buffered data is written back in the meantime. Otherwise the sync at the end of a segment,
-// which must finish before the next segment is written, would have to write all of it.
+// Buffered data of a segment that is not lazy is written back in the meantime (joinSteps). Otherwise the sync at
+// the end of a segment, which must finish before the next segment is written, would have to write
+// all of it.
 func (w *Writer) access() vfs.OpenOptions {
-	return vfs.OpenOptions{Direct: w.opts.Sync, WriteBehind: !w.opts.Sync}
+	return vfs.OpenOptions{Direct: w.opts.Sync}
 }
 
 // end syncs the last segment, writes and syncs its trailer, and closes the file. The trailer says
@@ -193,7 +222,7 @@ func (w *Writer) Release(minSegment uint64) error {
 	if err := w.usable(); err != nil {
 		return err
 	}
-	if newest := w.onDisk.Load(); minSegment > newest {
+	if newest := w.linked.Load(); minSegment > newest {
 		return fmt.Errorf("wal: release up to segment %d, the newest one is %d", minSegment, newest)
 	}
 	w.released = max(w.released, minSegment)
@@ -206,6 +235,7 @@ func (w *Writer) Release(minSegment uint64) error {
 	}
 	dead := slices.Clone(w.sealed[:n])
 	w.sealed = slices.Delete(w.sealed, 0, n)
+	w.closeUnsynced(dead)
 	room := w.room() - len(w.spares)
 	w.mu.Unlock()
 	spares, err := w.recycleAll(dead, room)

@@ -88,6 +88,7 @@ func (w *Writer) further(lsn LSN, apart bool) (done, turn <-chan struct{}, err e
 	if LSN(w.durable.Load()) >= lsn {
 		return nil, nil, nil
 	}
+	w.eager = w.cur.number + uint64(w.opts.EagerSegments)
 	if lsn > w.last {
 		return nil, nil, fmt.Errorf("wal: sync of record %d, the last one is %d", lsn, w.last)
 	}

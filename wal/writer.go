@@ -31,7 +31,8 @@ type Writer struct {
 	opts                Options
 	durable             atomic.Uint64 // LSN
 	number              atomic.Uint64 // of the current segment
-	onDisk              atomic.Uint64 // of the newest segment that is on the disk
+	linked              atomic.Uint64 // of the newest segment whose file has its name
+	onDisk              atomic.Uint64 // of the newest segment that is on the disk, with all before it
 	bytes, saved        atomic.Uint64 // see Stats
 	groupCount, records atomic.Uint64 // see Stats
 	syncs               latency.Histogram
@@ -77,6 +78,9 @@ type Writer struct {
 	device    device
 	slow      slowDevice
 	sealed    []sealedSegment // ascending
+	mayLazy   bool            // see lazy
+	unsynced  int             // of sealed
+	eager     uint64          // the segments below are not lazy
 	released  uint64          // the segments below are not needed by the owner
 	keep      uint64          // see Keep
 	keepBytes int64           // see Keep
@@ -317,8 +321,12 @@ func (w *Writer) DurableLSN() LSN { return LSN(w.durable.Load()) }
 // not be on the disk yet, not even as a file.
 func (w *Writer) Segment() uint64 { return w.number.Load() }
 
+// Newest returns the number of the newest segment that has a file. The death of the process does
+// not take it. It never blocks.
+func (w *Writer) Newest() uint64 { return w.linked.Load() }
+
 // NewestOnDisk returns the number of the newest segment that is sure to be part of the log after
-// a crash. It never blocks.
+// a crash of the machine. It never blocks.
 func (w *Writer) NewestOnDisk() uint64 { return w.onDisk.Load() }
 
 // End returns where the log ends if it was closed in good order, else zero.
@@ -355,6 +363,7 @@ type group struct {
 	last       LSN
 	sync       bool
 	done       chan struct{} // closed when it is finished; nil without a waiter
+	backlog    *backlog      // what follows if earlier segments are not durable, else nil
 	rotation   *rotation     // what follows if it is the last group of its segment, else nil
 
 	written bool // and synced if sync is set; the rotation may not be done
@@ -381,6 +390,9 @@ func (w *Writer) detach(sync bool) *group {
 		seed: w.cur.seed, durable: w.cur.durable,
 	}
 	w.gathered, w.candidate = nil, nil
+	if sync {
+		g.backlog = w.takeBacklog()
+	}
 	w.buf = w.takeBuffer()
 	if w.compressible(len(g.buf)) {
 		g.compressed = w.takeBuffer()
@@ -388,8 +400,8 @@ func (w *Writer) detach(sync bool) *group {
 	return g
 }
 
-// transfer writes the records of a group, and syncs them if sync is set. It then carries out the
-// group's rotation. A group that found no space goes on where it stopped. The caller need not hold
+// transfer writes the records of a group, and syncs them if sync is set. It then syncs the group's backlog and
+// carries out its rotation. A group that found no space goes on where it stopped. The caller need not hold
 // mu: the group belongs to it until land.
 func (w *Writer) transfer(g *group) {
 	w.device.begin()
@@ -406,8 +418,21 @@ func (w *Writer) transfer(g *group) {
 		w.syncs.Add(w.opts.Elapsed() - began)
 	}
 	g.written = g.err == nil
-	if g.rotation != nil && g.written {
-		g.rotation.run(g)
+	if g.backlog != nil && g.written {
+		g.run(&g.backlog.left)
+	}
+	if g.rotation != nil && g.err == nil {
+		g.run(&g.rotation.left)
+	}
+}
+
+// run carries out the steps that are left, as calls of the group.
+func (g *group) run(left *[]step) {
+	for ; len(*left) > 0; *left = (*left)[1:] {
+		g.call = (*left)[0]
+		if g.err = g.call.do(); g.err != nil {
+			return
+		}
 	}
 }
 
@@ -423,6 +448,9 @@ func writeAll(f vfs.File, b []byte, at int64) error {
 func (w *Writer) finish(g *group) {
 	switch {
 	case g.err != nil:
+		if g.backlog != nil {
+			g.backlog.abandon()
+		}
 		if g.rotation != nil {
 			g.rotation.abandon()
 		}
@@ -437,6 +465,9 @@ func (w *Writer) finish(g *group) {
 		w.saved.Add(uint64(len(g.buf) - g.wrote))
 		if g.sync {
 			w.durable.Store(uint64(g.last))
+		}
+		if g.backlog != nil && g.backlog.newest != 0 {
+			w.onDisk.Store(g.backlog.newest)
 		}
 		if g.rotation != nil {
 			w.rotated(g.rotation)
@@ -455,7 +486,7 @@ func (w *Writer) finish(g *group) {
 	if g.compressed != nil {
 		w.giveBuffer(g.compressed)
 	}
-	if g.rotation != nil {
+	if g.rotation != nil && !g.rotation.lazy {
 		w.giveBuffer(g.rotation.trailer)
 	}
 	*g = group{}
@@ -539,6 +570,7 @@ func (w *Writer) Close() error {
 		}
 	}
 	defer w.freeBuffers()
+	defer func() { w.closeUnsynced(w.sealed) }()
 	if w.next != nil {
 		_ = w.next.file.Close() // it stays a spare: nothing was written to it
 		w.next = nil

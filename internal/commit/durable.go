@@ -93,11 +93,13 @@ func (p *Pipeline) Barrier(ctx context.Context, micros int64) (seq uint64, at in
 	return seq, at, p.SyncVisible()
 }
 
-// Settle returns when every write below endSeq is visible; durable returns when it is durable
-// too. A flush waits for both: compactions rely on seeing only visible writes, and a table file
-// in the manifest must not hold what the log could still lose. Without Options.Sync the log is
-// synced beside, as executor.Executor.Beside does, while the files are written.
-func (p *Pipeline) Settle(endSeq uint64, beside func(func() error) (wait func() error)) (durable func() error, err error) {
+// Settle returns when every write below endSeq is visible. durable returns when a crash after the
+// flush keeps a prefix of the writes. A flush waits for both: compactions rely on seeing only
+// visible writes, and a table file in the manifest must not outlive earlier writes that the log
+// could still lose. With whole, which is called once all is visible, the flush holds the last of
+// them, and the log need not. Else the log is synced, without Options.Sync beside, as
+// executor.Executor.Beside does, while the files are written.
+func (p *Pipeline) Settle(endSeq uint64, whole func() bool, beside func(func() error) (wait func() error)) (durable func() error, err error) {
 	if p.opts.Sync {
 		if err := p.Sync(); err != nil {
 			return nil, err
@@ -107,7 +109,7 @@ func (p *Pipeline) Settle(endSeq uint64, beside func(func() error) (wait func() 
 	if err := p.queue.wait(context.Background(), last); err != nil {
 		return nil, err
 	}
-	if p.opts.Sync {
+	if p.opts.Sync || whole() {
 		return func() error { return nil }, nil
 	}
 	return beside(p.Sync), nil

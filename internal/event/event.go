@@ -16,7 +16,7 @@ const (
 	Flush      Kind = "flush"       // of memtables to table files
 	Compaction Kind = "compaction"  // of table files
 	Stall      Kind = "stall"       // writers wait
-	LogSegment Kind = "log segment" // the log goes on in another segment
+	LogSegment Kind = "log segment" // a new one is on the device
 	Split      Kind = "split"       // of a partition
 	Merge      Kind = "merge"       // of two partitions
 	Load       Kind = "load"        // the files of a bulk load become part of a table

@@ -188,7 +188,7 @@ func (r *Replay) makeRoom(tree *partition.Tree, size int64, seq uint64) error {
 	for _, t := range trees {
 		r.Memory.Rotated(t.Rotate(seq))
 	}
-	freed, _, err := partition.Flush(partition.Group{Trees: trees, UpTo: seq}, func(uint64) (func() error, error) { return func() error { return nil }, nil })
+	freed, _, err := partition.Flush(partition.Group{Trees: trees, UpTo: seq}, func(uint64, []*partition.Tree) (func() error, error) { return func() error { return nil }, nil })
 	r.Memory.Free(freed, freed)
 	return err
 }

@@ -67,8 +67,13 @@ func (u *Upkeep) flush(group partition.Group) error {
 // flushGroup flushes what waits now. What is rotated meanwhile has a job of its own: otherwise busy
 // writers could keep this call from ever returning.
 func (u *Upkeep) flushGroup(group partition.Group) error {
-	settle := func(endSeq uint64) (durable func() error, err error) {
-		return u.Pipeline.Settle(endSeq, u.Executor.Beside)
+	settle := func(endSeq uint64, flushed []*partition.Tree) (durable func() error, err error) {
+		whole := func() bool {
+			return !slices.ContainsFunc(u.Env.LogTrees(), func(t *partition.Tree) bool {
+				return !slices.Contains(flushed, t) && t.HoldsBelow(endSeq)
+			})
+		}
+		return u.Pipeline.Settle(endSeq, whole, u.Executor.Beside)
 	}
 	for {
 		began := u.Clock.Elapsed()
@@ -167,7 +172,7 @@ func (u *Upkeep) FlushUpTo(ctx context.Context, index uint64) error {
 func (u *Upkeep) releaseLog() error {
 	newest := u.Pipeline.Mark
 	if u.log != nil {
-		newest = u.log.NewestOnDisk
+		newest = u.log.Newest
 	}
 	oldest := oldestNeeded(newest, func(yield func(oldest uint64) bool) {
 		for _, tree := range u.Env.LogTrees() {
@@ -192,12 +197,12 @@ func (u *Upkeep) releaseLog() error {
 	return u.log.Release(oldest)
 }
 
-// oldestNeeded is the oldest log segment that is still needed. newest returns the newest one on
-// the disk; trees yields, for each tree, the oldest one that holds something of its memtables, or
+// oldestNeeded is the oldest log segment that is still needed. newest returns the newest one that
+// has a file; trees yields, for each tree, the oldest one that holds something of its memtables, or
 // 0.
 //
 // newest is called before the trees are read: what is written meanwhile goes to that segment or a
-// later one, and the manifest must not name a segment before it is on the disk.
+// later one, and the manifest must not name a segment before it has a file.
 func oldestNeeded(newest func() uint64, trees iter.Seq[uint64]) uint64 {
 	oldest := newest()
 	for segment := range trees {

@@ -1,0 +1,68 @@
+package flagstone
+
+// Loads without a sync (P3): the segments of their log become durable late, or never. The power is
+// cut at each call, as in crash_test.go, and the pictures are judged by it.
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/flagstone-db/flagstone/internal/vfs"
+)
+
+// A flush of one table makes durable what the log may lose, unless earlier changes of the other table
+// are in memory alone: in every fourth load there are some.
+func TestP03_CrashAtEveryCallOfALoadWithoutSyncs(t *testing.T) {
+	late := 0
+	for seed := range uint64(max(crashFull(), shorter(4))) {
+		c := &crasher{
+			t: t, opts: scriptOptions(SyncNone), rng: rand.New(rand.NewPCG(seed, 2)), stride: 8, often: 60,
+			digests: map[uint64]bool{}, seen: map[picture]bool{},
+		}
+		disk := vfs.NewSim(vfs.SimOptions{})
+		fault := vfs.NewFault(disk, 1)
+		s := newScript(fault, c.opts, seed)
+		s.outcome = func(err error) bool {
+			t.Fatalf("seed %d, step %q: %v", seed, s.step, err)
+			return false
+		}
+		fault.Observe(vfs.Observer{Before: func(call vfs.Call) {
+			if call.Op&vfs.OpMutating == 0 {
+				return
+			}
+			if s.store != nil && s.store.log != nil && s.store.log.NewestOnDisk() < s.store.log.Newest() {
+				late++
+			}
+			c.calls++
+			c.shoot(s, disk, call)
+		}})
+		ok := s.open() == nil && s.create("a", 3) && s.create("b", 1) && s.background(10)
+		for range 12 {
+			ok = ok && s.load("b", 40) && (seed%4 != 0 || s.update("a"))
+		}
+		if !ok || !s.flush() || !s.load("b", 40) {
+			t.Fatalf("seed %d", seed)
+		}
+		for _, policy := range vfs.CrashPolicies() {
+			c.judge(s, disk.Image(policy, seed), fmt.Sprintf("seed %d: after the end, %v", seed, policy), 0)
+		}
+		dead := disk.Kill()
+		s.store.Close()
+		c.judge(s, dead, fmt.Sprintf("seed %d: killed at the end", seed), 0)
+		t.Logf("seed %d: %d calls, %d pictures judged (%d of recovery)", seed, c.calls, c.pictures, c.nested)
+	}
+	if late == 0 {
+		t.Error("every segment was durable before the next one began")
+	}
+}
+
+// load changes rows of one table, beside background work.
+func (s *script) load(table string, changes int) bool {
+	for range changes {
+		if !s.update(table) || s.rng.IntN(4) == 0 && !s.background(1) {
+			return false
+		}
+	}
+	return true
+}
