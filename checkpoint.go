@@ -10,6 +10,16 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
+// Sync makes everything that was written so far durable in the log, which with SyncAlways it is already. With SyncNone it
+// bounds what is lost if the machine dies. After an error the next call tries again, unless it matches ErrPoisoned. It
+// does nothing if the log belongs to another program.
+func (s *Store) Sync(ctx context.Context) error {
+	if err := s.mayChange(ctx); err != nil {
+		return err
+	}
+	return s.work(func() error { return s.pipeline.SyncContext(ctx) })
+}
+
 // Flush moves everything that was written so far from memory and log to table files, and makes it
 // durable.
 func (s *Store) Flush(ctx context.Context) error {

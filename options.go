@@ -35,7 +35,7 @@ const (
 	// a prefix of the writes. If only the process dies, only writes of the last 100 ms may be
 	// missing, if their log was not handed to the system yet. The store hands it over as soon as
 	// 128 KiB have gathered, and at 5 MiB at the latest if the system is slow to take it. If the
-	// machine dies, all writes since the last Flush, or since the last change of the set of
+	// machine dies, all writes since the last Sync or Flush, or since the last change of the set of
 	// tables or of a table's options, may be missing.
 	SyncNone
 )

@@ -4,8 +4,11 @@ package flagstone
 // cut at each call, as in crash_test.go, and the pictures are judged by it.
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/flagstone-db/flagstone/internal/vfs"
@@ -54,6 +57,36 @@ func TestP03_CrashAtEveryCallOfALoadWithoutSyncs(t *testing.T) {
 	}
 	if late == 0 {
 		t.Error("every segment was durable before the next one began")
+	}
+}
+
+// P1: what was written before Sync survives a power cut, and a caller waits no longer for it than its context.
+func TestP01_SyncMakesDurableWhatWasWritten(t *testing.T) {
+	r := newRig(t, Options{Sync: SyncNone, WALSegmentSize: 16 << 10, eagerSegments: 1})
+	table := r.table("t", TableOptions{})
+	written := 0
+	for range 200 {
+		written++
+		put(t, table, "p", written, "c", startMillis, strings.Repeat("x", 1000))
+		r.exec.RunAll()
+	}
+	if r.store.log.NewestOnDisk() == r.store.log.Newest() {
+		t.Fatal("all of the log is durable before it is synced")
+	}
+	must(t, r.store.Sync(ctx()))
+	put(t, table, "p", 0, "c", startMillis, "after it")
+	ended, cancel := context.WithCancel(ctx())
+	cancel()
+	if err := r.store.Sync(ended); !errors.Is(err, context.Canceled) {
+		t.Errorf("a context that has ended: %v", err)
+	}
+	r.crash(vfs.CrashLoseAll, 1)
+	if n := count(t, r.table("t", TableOptions{}), ScanOptions{}); n != written {
+		t.Errorf("%d rows after the power cut, %d were durable", n, written)
+	}
+	must(t, r.store.Close())
+	if err := r.store.Sync(ctx()); !errors.Is(err, ErrClosed) {
+		t.Errorf("a closed store: %v", err)
 	}
 }
 

@@ -2,6 +2,7 @@ package commit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 
@@ -53,14 +54,21 @@ func (p *Pipeline) publishable() wal.LSN {
 
 // Sync makes every write that was ordered durable, and visible once it is applied. An error either
 // matches ErrPoisoned or says that the disk is full; then Sync may be called again later.
-func (p *Pipeline) Sync() error {
+func (p *Pipeline) Sync() error { return p.SyncContext(context.Background()) }
+
+// SyncContext is Sync for a caller that waits no longer than the context, whose error it then returns.
+func (p *Pipeline) SyncContext(ctx context.Context) error {
 	if p.log == nil { // the owner of the log makes entries durable
 		return nil
 	}
 	p.order.Lock()
 	lsn := p.lastLSN
 	p.order.Unlock()
-	if err := p.logged(p.log.Sync(lsn)); err != nil {
+	err := p.log.SyncContext(ctx, lsn)
+	if err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		return err
+	}
+	if err := p.logged(err); err != nil {
 		return err
 	}
 	p.queue.publish(p.publishable()) // the writer may not be waiting
