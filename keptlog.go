@@ -53,6 +53,13 @@ func (s *Store) KeepLog(ctx context.Context, limit int64) error {
 			keep.Limit = -1
 		case s.state().Kept.From == 0:
 			keep.From = s.log.Newest()
+			err := s.log.Keep(keep.From, limit)
+			if err == nil { // a segment that is not durable may begin anew after a power cut, under the same number
+				_, err = s.log.Rotate()
+			}
+			if err != nil {
+				return errors.Join(err, s.keep(nil, 0))
+			}
 		}
 		return s.keep(keep, 0)
 	})

@@ -64,7 +64,7 @@ package wal
 //     segment (all in the seed), so stale, moved or foreign bytes do not pass;
 //   - durable offsets are multiples of the block, and lie at the start of a frame that
 //     does not continue a record;
-//   - no two files ever carry frames under the same seed: see continueFrom and adoptSpares;
+//   - no two files ever carry frames under the same seed: see continueFrom, adoptSpares and settle;
 //   - bytes 0 to 11 and 88 to 95 of the header mean the same in every later format
 //     version, so that an unknown version can be told from damage.
 

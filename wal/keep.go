@@ -134,7 +134,7 @@ func (w *Writer) Rotate() (uint64, error) {
 		case err != nil:
 		case len(w.flying) > 0 || w.opening:
 			err = w.awaitFlight()
-		case w.cur.number == next: // the segments before it may not be durable
+		case w.cur.number >= next: // it may not be on the disk
 			_, err = w.see(w.launch(true), false)
 		case w.next == nil:
 			err = w.openNext()

@@ -28,10 +28,11 @@ const (
 	maxUnsynced = 64
 )
 
-// lazy reports whether the current segment may be durable after its successor begins. Segments that are kept may not:
-// another process reads them. Callers hold mu.
+// lazy reports whether the current segment may be durable after its successor begins. A segment that is kept may not,
+// since another process reads it, nor one of which something is durable: its successor's header is to tell damage from
+// what a power cut took. Callers hold mu.
 func (w *Writer) lazy() bool {
-	return w.mayLazy && w.keep == math.MaxUint64 && w.cur.number >= w.eager
+	return w.mayLazy && w.keep == math.MaxUint64 && w.cur.number >= w.eager && w.cur.durable == blockSize
 }
 
 // backlog is what a group makes durable beside its own segment: segments before that.
@@ -63,8 +64,8 @@ func (w *Writer) takeUnsynced(n int) *backlog {
 // takeBacklog returns what the next synced group has to make durable, nil if the current segment is on the disk already.
 // Callers hold mu.
 func (w *Writer) takeBacklog() *backlog {
-	if onDisk := w.onDisk.Load(); onDisk == w.cur.number || onDisk == 0 {
-		return nil // 0: the first segment is being made
+	if w.onDisk.Load() == w.cur.number {
+		return nil
 	}
 	b := w.takeUnsynced(w.unsynced)
 	b.newest, b.left = w.cur.number, append(b.left, w.noteStep())

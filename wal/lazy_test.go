@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -32,13 +34,18 @@ func newLazyLog(t *testing.T, fsys vfs.FS) *lazyLog {
 func (l *lazyLog) fill(t *testing.T, n uint64) {
 	t.Helper()
 	for l.w.Segment() < n || l.w.Newest() < n {
-		l.last++
-		if _, err := l.w.Append(0, l.last, testPayload(l.last, 3000)); err != nil {
-			t.Fatal(err)
-		}
-		if err := l.w.Flush(); err != nil {
-			t.Fatal(err)
-		}
+		l.add(t, 3000)
+	}
+}
+
+func (l *lazyLog) add(t *testing.T, size int) {
+	t.Helper()
+	l.last++
+	if _, err := l.w.Append(0, l.last, testPayload(l.last, size)); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.w.Flush(); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -245,4 +252,116 @@ func TestNoSegmentIsLazyWithoutDirectReads(t *testing.T) {
 		t.Errorf("%d is on the disk", l.w.NewestOnDisk())
 	}
 	mustClose(t, l.w)
+}
+
+// The owner may call the writer when it notes a segment, also while the log is closed.
+func TestBegunIsCalledWithoutLocks(t *testing.T) {
+	l := newLazyLog(t, newSim())
+	begun := l.w.opts.Begun
+	l.w.opts.Begun = func(n uint64) error {
+		l.w.Within(1 << 30)
+		return begun(n)
+	}
+	l.fill(t, 3)
+	mustClose(t, l.w)
+	if l.newest != 3 {
+		t.Errorf("segment %d is noted, 3 is closed", l.newest)
+	}
+}
+
+// P1, P4: what a recovery has carried over is durable, and damage in it is no torn end.
+func TestP01_P04_DamageInWhatWasCarriedOverIsFound(t *testing.T) {
+	sim := newSim()
+	l := newLazyLog(t, sim)
+	for l.fill(t, 2); l.w.cur.head.Offset < 5*blockSize; { // so that no record follows what is carried over
+		l.add(t, 3000)
+	}
+	l.opts.FS, l.opts.Newest.Segment = sim.Kill(), l.newest
+	_, res, err := recovered(l.opts, 0)
+	if err == nil {
+		l.w, err = NewWriter(l.opts, res)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, segment := l.last, l.w.Segment()
+	if err := l.w.Sync(l.w.last); err != nil {
+		t.Fatal(err)
+	}
+	for l.w.Newest() < segment+2 {
+		l.add(t, 9000)
+	}
+	l.opts.Newest.Segment = l.newest
+	var last int64
+	if _, err := Recover(l.opts, 0, func(r Record) error {
+		if r.Segment == segment && r.Position <= before {
+			last = r.Offset
+		}
+		return nil
+	}); err != nil || last == 0 {
+		t.Fatal(last, err)
+	}
+	image := l.opts.FS.(*vfs.Sim).Image(vfs.CrashKeepAll, 0)
+	if err := image.FlipByte(logFile(segment), last+50, 1); err != nil {
+		t.Fatal(err)
+	}
+	l.opts.FS = image
+	if got, _, err := recovered(l.opts, 0); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("%d of %d records, %v", len(got), before, err)
+	}
+}
+
+// Rotate ends also if other callers end segments lazily meanwhile.
+func TestRotateEndsBesideAppends(t *testing.T) {
+	l := newLazyLog(t, newSim())
+	var stop atomic.Bool
+	var appenders sync.WaitGroup
+	for stream := range uint32(4) {
+		appenders.Go(func() {
+			for position := uint64(1); !stop.Load(); position++ {
+				if _, err := l.w.Append(1+stream, position, testPayload(position, 9000)); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	for range 100 {
+		n, err := l.w.Rotate()
+		if err == nil {
+			err = l.w.Release(n)
+		}
+		if err != nil || l.w.NewestOnDisk() < n {
+			t.Errorf("segment %d: %v", n, err)
+		}
+	}
+	stop.Store(true)
+	appenders.Wait()
+	mustClose(t, l.w)
+}
+
+// P4: a segment that was closed in good order before its successor began has one.
+func TestP04_AHeaderBehindATrailerIsNotTorn(t *testing.T) {
+	for _, synced := range []bool{true, false} {
+		sim := newSim()
+		newest := uint64(0)
+		opts := testOptions(hookFS{sim, func(string, string) error { return nil }})
+		mode{lazy: true}.remember(&opts, &newest)
+		opts.Sync = synced
+		var o oracle
+		w, _ := mustOpen(t, opts, 0, &o)
+		mustAppend(t, w, &o, 0, 100)
+		if _, err := w.Rotate(); err != nil {
+			t.Fatal(err)
+		}
+		image := sim.Image(vfs.CrashKeepAll, 0)
+		if err := image.FlipByte(logFile(2), 20, 1); err != nil {
+			t.Fatal(err)
+		}
+		opts.FS, opts.Newest.Segment = image, 1 // the owner died before it noted the other one
+		if _, _, err := recovered(opts, 0); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), segmentName(2)) {
+			t.Errorf("sync %v: %v", synced, err)
+		}
+		mustClose(t, w)
+	}
 }

@@ -112,7 +112,7 @@ type Record struct {
 
 // RecoverResult is what Recover found, and what NewWriter needs to go on.
 type RecoverResult struct {
-	NextSegment uint64 // above all existing ones
+	NextSegment uint64 // above all that are part of the log
 	Records     int
 	Bytes       int64 // of the segments read
 	// Torn is what the reader found instead of the next record if the log was not closed in good
@@ -121,7 +121,9 @@ type RecoverResult struct {
 
 	segments   []uint64 // ascending
 	unsynced   []uint64 // those of segments that may not be durable, ascending
-	lost       []uint64 // segments behind the end, ascending: a power cut took something before them
+	lost       []uint64 // segments behind the end, ascending
+	ends       error    // why the log ends before a segment that has a file, or before a gap; nil if it does not
+	closed     bool     // the last segment has a trailer
 	sealedOnly bool     // the last segment is opened, but not read
 	minSegment uint64
 	positions  map[uint32]uint64
@@ -140,9 +142,9 @@ func (res *RecoverResult) Durable() bool {
 // Recover reads the log and calls fn for each record in order.
 //
 // minSegment is the number of a segment that is known to exist, or 0 if none is known. Segments
-// below it are dead, whether their files still exist or not. A missing segment is ErrCorrupt, so
-// a caller may record a minSegment only once Writer.NewestOnDisk has reported that number or a
-// larger one.
+// below it are dead, whether their files still exist or not. A missing segment is ErrCorrupt, up to
+// Options.Newest or, if that is not known, minSegment. A caller may record a minSegment only once
+// Writer.Newest has reported that number or a larger one.
 //
 // The end of the last segment may be torn, which Torn reports. Any other difference from what was
 // written gives ErrCorrupt, errWrongStore or errNewerFormat, and the result must not be used. An
@@ -165,10 +167,16 @@ func Recover(opts Options, minSegment uint64, fn func(Record) error) (RecoverRes
 	if err := res.scanAll(&opts, fn); err != nil {
 		return RecoverResult{}, err
 	}
+	if res.ends != nil && res.closed {
+		return RecoverResult{}, res.ends // a trailer is on the disk before the next segment has a name
+	}
 	res.NextSegment = first + uint64(len(res.segments))
-	if res.NextSegment > opts.certain()+1 {
+	if res.NextSegment-1 > opts.certain() {
 		at, _ := slices.BinarySearch(res.segments, opts.certain())
 		res.unsynced = res.segments[at:]
+	}
+	if res.ends != nil {
+		opts.Logger.Info("log was not closed; it ends before a segment that was not durable", "next", res.NextSegment, "found", res.ends)
 	}
 	if res.Torn != "" {
 		opts.Logger.Info("log was not closed; it ends at the last whole record",
@@ -205,12 +213,12 @@ func (res *RecoverResult) liveSegments(opts *Options, found []uint64, first uint
 	res.segments = found[at:]
 	want, known := first, cmp.Or(opts.Newest.Segment, res.minSegment)
 	for i := 0; i < len(res.segments) || want <= known; i++ {
-		switch {
-		case i < len(res.segments) && res.segments[i] == want:
-		case want > opts.certain():
-			res.endBefore(i)
-		default:
-			return corrupt(filepath.Join(opts.Dir, segmentName(want)), 0, "the segment is missing")
+		if i == len(res.segments) || res.segments[i] != want {
+			err := corrupt(filepath.Join(opts.Dir, segmentName(want)), 0, "the segment is missing")
+			if want <= opts.certain() {
+				return err
+			}
+			res.endBefore(i, err)
 		}
 		want++
 	}
@@ -218,8 +226,8 @@ func (res *RecoverResult) liveSegments(opts *Options, found []uint64, first uint
 }
 
 // endBefore says that the log ends before the segment with an index.
-func (res *RecoverResult) endBefore(i int) {
-	res.segments, res.lost = res.segments[:i:i], slices.Concat(res.segments[i:], res.lost)
+func (res *RecoverResult) endBefore(i int, why error) {
+	res.segments, res.lost, res.ends = res.segments[:i:i], slices.Concat(res.segments[i:], res.lost), why
 }
 
 // scanAll reads all segments, each once its successor's header is known.
@@ -237,7 +245,7 @@ func (res *RecoverResult) scanAll(opts *Options, fn func(Record) error) error {
 			if err != nil || res.Torn != "" {
 				_ = next.file.Close() // the first error tells more
 				next = nil
-				res.endBefore(i + 1)
+				res.endBefore(i+1, nil)
 			}
 		}
 		r = next
@@ -257,8 +265,7 @@ func (res *RecoverResult) open(opts *Options, i int) (*segmentReader, error) {
 	number, certain := res.segments[i], opts.certain()
 	r, err := openSegment(opts, number, number >= certain || i == len(res.segments)-1)
 	if number > certain && errors.Is(err, ErrCorrupt) {
-		opts.Logger.Info("log was not closed; it ends before a segment that was not durable", "file", filepath.Join(opts.Dir, segmentName(number)), "found", err)
-		res.endBefore(i)
+		res.endBefore(i, err)
 		return nil, nil
 	}
 	return r, err
@@ -275,7 +282,7 @@ func (res *RecoverResult) scanSegment(r, next *segmentReader, known End, fn func
 		err = s.scanSealed(next.header.Sealed)
 	case next != nil:
 		torn, err = s.scanLazy(next.header.Sealed)
-	case r.size < r.header.Size && (known.Segment == 0 || r.header.Number <= known.Segment):
+	case r.size < r.header.Size && (r.header.Version < lazyVersion || r.header.Number <= known.Segment):
 		return r.corrupt(r.size, "the last segment is shorter than %d bytes, its size when it began", r.header.Size)
 	default:
 		torn, err = s.scanOpen()
@@ -284,7 +291,7 @@ func (res *RecoverResult) scanSegment(r, next *segmentReader, known End, fn func
 		return err
 	}
 	if next == nil || torn != "" {
-		res.sealed, res.end, res.Torn = s.durable, s.end, string(torn)
+		res.sealed, res.end, res.Torn, res.closed = s.durable, s.end, string(torn), s.closed
 	}
 	if known.Segment == r.header.Number && known.Offset != 0 && s.end != (seal{known.Offset, known.Records, known.Chain}) {
 		return r.corrupt(s.end.Offset, "found %d records and chain %016x, but the log was closed with %d and %016x at offset %d",

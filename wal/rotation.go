@@ -74,6 +74,14 @@ func (t *rotation) abandon() {
 	}
 }
 
+// drop closes the files of a rotation that ended after the writer had failed.
+func (t *rotation) drop() {
+	_ = t.next.Close()
+	if t.lazy {
+		_ = t.old.Close()
+	}
+}
+
 // rotated makes the next segment part of the log. Callers hold mu.
 func (w *Writer) rotated(t *rotation) {
 	w.sealed = append(w.sealed, t.ended)

@@ -22,10 +22,10 @@ type Loss struct {
 // Salvage reads a log of which parts may be damaged: it calls fn for each whole record, in order, and
 // lost for each part that should have records and cannot be read. It reads everything that Recover
 // delivers, with the same meaning of minSegment. Behind damage it goes on at the next good frame. The
-// torn end of a log that was not closed is no loss, and what a power cut left behind that is not read. It calls check for each frame or compressed group, and for each block, and
-// ends with its error. Salvage changes no file. An error is that of check or fn, or one that is no
-// damage: it matches errWrongStore or errNewerFormat, or is of the file system. It takes as much memory
-// as Recover.
+// torn end of a log that was not closed is no loss, and what a power cut left behind that is not read.
+// It calls check for each frame or compressed group, and for each block, and ends with its error.
+// Salvage changes no file. An error is that of check or fn, or one that is no damage: it matches
+// errWrongStore or errNewerFormat, or is of the file system. It takes as much memory as Recover.
 func Salvage(opts Options, minSegment uint64, check func() error, fn func(Record) error, lost func(Loss)) error {
 	opts, err := opts.withDefaults()
 	if err != nil {

@@ -27,7 +27,10 @@ type sealedSegment struct {
 // part of the log, and only after the last step may it take new records.
 //
 // The header is synced by itself before any frame follows, so that a file with frames under some
-// seed always shows that seed: adoptSpares relies on it.
+// seed always shows that seed: adoptSpares relies on it. The file of a lazy segment may not show it.
+// It has its name before it has frames, and becomes a spare once the owner has recorded a later
+// minSegment; a recovery that does not find the header deletes it (settle). So its number, and its
+// seed, do not come back while the file exists.
 func (w *Writer) continueFrom(from RecoverResult) error {
 	if err := w.settle(from); err != nil {
 		return err

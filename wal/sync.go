@@ -88,7 +88,6 @@ func (w *Writer) further(lsn LSN, apart bool) (done, turn <-chan struct{}, err e
 	if LSN(w.durable.Load()) >= lsn {
 		return nil, nil, nil
 	}
-	w.eager = w.cur.number + uint64(w.opts.EagerSegments)
 	if lsn > w.last {
 		return nil, nil, fmt.Errorf("wal: sync of record %d, the last one is %d", lsn, w.last)
 	}
@@ -108,6 +107,7 @@ func (w *Writer) further(lsn LSN, apart bool) (done, turn <-chan struct{}, err e
 		done, turn = w.gather()
 		return done, turn, nil
 	case w.waiting.Load() == 1 || w.invite(lsn):
+		w.eager = w.cur.number + uint64(w.opts.EagerSegments)
 		done, err = w.see(w.launch(true), apart)
 	}
 	return done, nil, err

@@ -390,9 +390,6 @@ func (w *Writer) detach(sync bool) *group {
 		seed: w.cur.seed, durable: w.cur.durable,
 	}
 	w.gathered, w.candidate = nil, nil
-	if sync {
-		g.backlog = w.takeBacklog()
-	}
 	w.buf = w.takeBuffer()
 	if w.compressible(len(g.buf)) {
 		g.compressed = w.takeBuffer()
@@ -478,6 +475,8 @@ func (w *Writer) finish(g *group) {
 			close(w.candidate)
 			w.candidate = nil
 		}
+	case g.rotation != nil:
+		g.rotation.drop()
 	}
 	if g.done != nil {
 		close(g.done)
@@ -498,6 +497,9 @@ func (w *Writer) finish(g *group) {
 // have checked that they may.
 func (w *Writer) launch(sync bool) *group {
 	g := w.detach(sync)
+	if sync {
+		g.backlog = w.takeBacklog()
+	}
 	w.flying = append(w.flying, g)
 	return g
 }
@@ -564,8 +566,17 @@ func (w *Writer) Close() error {
 	}
 	w.closed = true // nothing is appended while waiting
 	w.setDue()
-	for w.dropStalled(); len(w.flying) > 0 || w.preparing || w.opening; w.dropStalled() {
-		if err := w.awaitFlight(); err != nil {
+	for {
+		w.dropStalled()
+		var err error
+		if len(w.flying) > 0 || w.preparing || w.opening {
+			err = w.awaitFlight()
+		} else if w.err == nil && w.onDisk.Load() < w.cur.number {
+			_, err = w.see(w.launch(true), false)
+		} else {
+			break
+		}
+		if err != nil {
 			_ = w.fail("write to", w.cur.name, err) // kept in w.err
 		}
 	}
