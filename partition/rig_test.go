@@ -200,7 +200,9 @@ func (t *Tree) Flush(upTo uint64, settle func(endSeq uint64, flushed []*Tree) (d
 	return freed, err
 }
 
-func settled(uint64, []*Tree) (durable func() error, err error) { return func() error { return nil }, nil }
+func settled(uint64, []*Tree) (durable func() error, err error) {
+	return func() error { return nil }, nil
+}
 
 // flush writes all memtables to table files.
 func (r *rig) flush() {
