@@ -56,7 +56,7 @@ func main() {
 	dir := flag.String("dir", os.TempDir(), "where the image is kept")
 	child := flag.String("write", "", "write to the store in -dir in this mode; for the program itself")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
 	defer stop()
 	var err error
 	if *child != "" {
@@ -114,6 +114,9 @@ func run(ctx context.Context, dir string, rounds int, rng *rand.Rand) (err error
 			least, err := d.live(ctx, mode, at, power)
 			if err == nil {
 				rows, err = check(ctx, filepath.Join(d.mount, "store"), mode, max(rows, least))
+			}
+			if ctx.Err() != nil {
+				return errors.Join(ctx.Err(), d.detach(), os.RemoveAll(base))
 			}
 			if err != nil {
 				return fmt.Errorf("round %d, life %d, %s: %w; the image is %s", n, life, mode, err, d.image)
