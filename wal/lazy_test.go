@@ -345,7 +345,7 @@ func TestP04_AHeaderBehindATrailerIsNotTorn(t *testing.T) {
 	for _, synced := range []bool{true, false} {
 		sim := newSim()
 		newest := uint64(0)
-		opts := testOptions(hookFS{sim, func(string, string) error { return nil }})
+		opts := testOptions(sim)
 		mode{lazy: true}.remember(&opts, &newest)
 		opts.Sync = synced
 		var o oracle

@@ -171,8 +171,8 @@ func Recover(opts Options, minSegment uint64, fn func(Record) error) (RecoverRes
 		return RecoverResult{}, res.ends // a trailer is on the disk before the next segment has a name
 	}
 	res.NextSegment = first + uint64(len(res.segments))
-	if res.NextSegment-1 > opts.certain() {
-		at, _ := slices.BinarySearch(res.segments, opts.certain())
+	if res.NextSegment-1 > opts.Newest.certain() {
+		at, _ := slices.BinarySearch(res.segments, opts.Newest.certain())
 		res.unsynced = res.segments[at:]
 	}
 	if res.ends != nil {
@@ -202,9 +202,7 @@ func CheckSealed(opts Options, first, newest uint64, fn func(Record) error) (Rec
 
 // certain returns the newest segment that is known to be on the disk with all before it. If the owner knows none, no
 // segment may be durable late.
-func (o *Options) certain() uint64 {
-	return cmp.Or(o.Newest.Segment, math.MaxUint64)
-}
+func (e End) certain() uint64 { return cmp.Or(e.Segment, math.MaxUint64) }
 
 // liveSegments sets the segments from first on. They must include the certain ones. Behind those, a gap is the end of
 // the log.
@@ -215,7 +213,7 @@ func (res *RecoverResult) liveSegments(opts *Options, found []uint64, first uint
 	for i := 0; i < len(res.segments) || want <= known; i++ {
 		if i == len(res.segments) || res.segments[i] != want {
 			err := corrupt(filepath.Join(opts.Dir, segmentName(want)), 0, "the segment is missing")
-			if want <= opts.certain() {
+			if want <= opts.Newest.certain() {
 				return err
 			}
 			res.endBefore(i, err)
@@ -262,7 +260,7 @@ func (res *RecoverResult) open(opts *Options, i int) (*segmentReader, error) {
 	if i >= len(res.segments) {
 		return nil, nil
 	}
-	number, certain := res.segments[i], opts.certain()
+	number, certain := res.segments[i], opts.Newest.certain()
 	r, err := openSegment(opts, number, number >= certain || i == len(res.segments)-1)
 	if number > certain && errors.Is(err, ErrCorrupt) {
 		res.endBefore(i, err)
@@ -278,11 +276,11 @@ func (res *RecoverResult) scanSegment(r, next *segmentReader, known End, fn func
 	switch {
 	case next != nil && next.header.Previous != r.header.Number:
 		return next.corrupt(40, "the header names segment %d as the one before", next.header.Previous)
-	case next != nil && (res.sealedOnly || next.header.Version < lazyVersion || known.Segment == 0 || r.header.Number < known.Segment):
+	case next != nil && (res.sealedOnly || next.header.Version < lazyVersion || r.header.Number < known.certain()):
 		err = s.scanSealed(next.header.Sealed)
 	case next != nil:
 		torn, err = s.scanLazy(next.header.Sealed)
-	case r.size < r.header.Size && (r.header.Version < lazyVersion || r.header.Number <= known.Segment):
+	case r.size < r.header.Size && (r.header.Version < lazyVersion || r.header.Number <= known.certain()):
 		return r.corrupt(r.size, "the last segment is shorter than %d bytes, its size when it began", r.header.Size)
 	default:
 		torn, err = s.scanOpen()

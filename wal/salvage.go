@@ -44,7 +44,7 @@ func Salvage(opts Options, minSegment uint64, check func() error, fn func(Record
 		if n <= before {
 			continue
 		}
-		if n > before+1 && before >= opts.certain() {
+		if n > before+1 && before >= opts.Newest.certain() {
 			return nil // a power cut took the segments between
 		}
 		s.missing(before+1, n-1)
@@ -89,7 +89,7 @@ func isDamage(err error) bool {
 
 // segment reads one segment. The header of its successor, if that is intact, says where it ends.
 func (s *salvager) segment(n uint64) error {
-	certain := s.opts.certain()
+	certain := s.opts.Newest.certain()
 	r, err := openSegment(s.opts, n, n >= certain || n == s.last)
 	if err != nil {
 		if !isDamage(err) {
