@@ -14,21 +14,25 @@ import (
 	"github.com/flagstone-db/flagstone"
 	"github.com/flagstone-db/flagstone/compaction"
 	"github.com/flagstone-db/flagstone/internal/seams"
+	"github.com/flagstone-db/flagstone/row"
 )
 
 // sustainedRows is how many rows of 10x100 B BenchmarkSustained writes, and
 // then overwrites, in random order of keys.
 const sustainedRows = 300_000
 
-// sustainedShapes are trees that merge at different times. With the defaults, so few rows stay in level 0.
+// sustainedShapes are trees that merge at different times, and one beside a table with a row in memory. With the
+// defaults, so few rows stay in level 0.
 var sustainedShapes = []struct {
 	name     string
+	idle     bool
 	memtable int64
 	levels   compaction.Config
 }{
-	{"default", 0, compaction.Config{}},
-	{"level0=2", 8 * mebibyte, compaction.Config{L0Trigger: 2, LevelBase: 64 * mebibyte}},
-	{"level0=12", 8 * mebibyte, compaction.Config{L0Trigger: 12, LevelBase: 64 * mebibyte}},
+	{"default", false, 0, compaction.Config{}},
+	{"idle-table", true, 0, compaction.Config{}},
+	{"level0=2", false, 8 * mebibyte, compaction.Config{L0Trigger: 2, LevelBase: 64 * mebibyte}},
+	{"level0=12", false, 8 * mebibyte, compaction.Config{L0Trigger: 12, LevelBase: 64 * mebibyte}},
 }
 
 // BenchmarkSustained is the life of a store under writers that never rest: a
@@ -45,6 +49,9 @@ func BenchmarkSustained(b *testing.B) {
 				f := open(b, dir, flagstone.Options{
 					Sync: flagstone.SyncNone, MemtableSize: shape.memtable, Seams: seams.Seams{Levels: shape.levels},
 				})
+				if shape.idle {
+					f.beside(b)
+				}
 				order := rand.New(rand.NewPCG(11, 12)).Perm(sustainedRows)
 				sustain(b, f, "load", order)
 				order = rand.New(rand.NewPCG(13, 14)).Perm(sustainedRows)
@@ -67,6 +74,18 @@ func BenchmarkSustained(b *testing.B) {
 }
 
 const mebibyte = 1 << 20
+
+// beside puts a row into another table.
+func (f *fixture) beside(b *testing.B) {
+	table, err := f.store.CreateTable(context.Background(), flagstone.TableSpec{
+		Name: "untouched", Key: []flagstone.KeyColumn{{Name: "id", Type: row.TypeInteger}},
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	other := &fixture{f.store, table, f.vs}
+	other.put(b, 0)
+}
 
 func sustain(b *testing.B, f *fixture, phase string, order []int) {
 	latencies := make([]int64, len(order))

@@ -190,7 +190,7 @@ func TestAMemtableThatNeededNothingIsFlushed(t *testing.T) {
 	trees := r.divided("b")
 	c := new(row.Change)
 	must(t, c.Set(&row.Mutation{Table: 2, Key: key("a", 1)}))
-	slot := trees[0].Reserve(100, 7)
+	slot := trees[0].Reserve(100, 7, 7)
 	r.seq++
 	r.rotate(trees[0])
 	if spare, waiting := slot.Apply(r.seq, c); spare != 100 || waiting != 100 {

@@ -41,7 +41,7 @@ func TestBytesNotNeededAreGivenBackOnce(t *testing.T) {
 			c := new(row.Change)
 			must(t, c.Set(&row.Mutation{Table: testTable, Key: key("a", round*writers+i), Cells: []row.Cell{putCell("c", 1, "v")}}))
 			r.seq++
-			slot, seq := r.tree.Reserve(size, 1), r.seq
+			slot, seq := r.tree.Reserve(size, 1, 1), r.seq
 			wg.Go(func() {
 				unused, rotated := slot.Apply(seq, c)
 				spare.Add(unused)

@@ -166,7 +166,7 @@ func (r *rig) apply(t *Tree, m *row.Mutation, segment uint64) {
 	c := new(row.Change)
 	must(r.t, c.Set(m))
 	r.seq++
-	t.Reserve(memtable.EstimateSize(c), segment).Apply(r.seq, c)
+	t.Reserve(memtable.EstimateSize(c), segment, segment).Apply(r.seq, c)
 }
 
 // put writes one column of a row.

@@ -34,12 +34,15 @@ type memory struct {
 	// applied, and 0 while the memtable is empty.
 	segment atomic.Uint64
 
+	// newest is the log segment at the end of the log when the last mutation had been appended: no
+	// later segment holds anything of this memtable.
+	newest atomic.Uint64
+
 	// startSeq is at or below every sequence number in the memtable, and above all those in older
 	// ones.
 	startSeq uint64
 
-	_     [8]byte // up to the next cache line: an object of this size begins at one
-	table memtable.Memtable
+	table memtable.Memtable // at the next cache line: an object of this size begins at one
 }
 
 const rotatedBit = 1 << 62

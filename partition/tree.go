@@ -187,14 +187,17 @@ func (t *Tree) Full(size int64) bool {
 	return used > 0 && used+size > t.env.MemtableSize
 }
 
-// Reserve reserves at most size bytes in the mutable memtable for a mutation. segment is the log
-// segment that will hold it. The owner serialises calls of Reserve and Rotate, in the order of
+// Reserve reserves at most size bytes in the mutable memtable for a mutation. One of the log's segments
+// oldest to newest holds it. The owner serialises calls of Reserve and Rotate, in the order of
 // sequence numbers.
-func (t *Tree) Reserve(size int64, segment uint64) Slot {
+func (t *Tree) Reserve(size int64, oldest, newest uint64) Slot {
 	m := t.mutable.Load()
 	m.writers.Add(1)
 	m.reserved.Add(size)
-	m.segment.CompareAndSwap(0, segment)
+	if m.newest.Load() != newest {
+		m.segment.CompareAndSwap(0, oldest)
+		m.newest.Store(newest)
+	}
 	return Slot{m, size}
 }
 
@@ -292,17 +295,17 @@ func (t *Tree) OldestSegment() (oldest uint64) {
 	return oldest
 }
 
-// HoldsBelow reports whether a memtable that was not flushed may hold a mutation below a sequence
-// number.
-func (t *Tree) HoldsBelow(seq uint64) bool {
+// Holds reports whether a memtable that was not flushed may hold a mutation that is below a sequence
+// number and lies in a log segment from segment on.
+func (t *Tree) Holds(below, segment uint64) bool {
 	s := t.pin()
 	defer s.unref()
 	for _, m := range s.memories {
-		if m.segment.Load() != 0 && m.startSeq < seq {
+		if newest := m.newest.Load(); newest != 0 && newest >= segment && m.startSeq < below {
 			return true
 		}
 	}
-	return slices.ContainsFunc(t.Successors(), func(next *Tree) bool { return next.HoldsBelow(seq) })
+	return slices.ContainsFunc(t.Successors(), func(next *Tree) bool { return next.Holds(below, segment) })
 }
 
 // MutableSegment is the oldest log segment that holds something of the mutable memtable, or 0 if

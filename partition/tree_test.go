@@ -252,7 +252,7 @@ func TestRoomInMemtables(t *testing.T) {
 	m := &row.Mutation{Table: testTable, Key: key("a", 1), Cells: []row.Cell{putCell("c", 1, "v")}}
 	c := new(row.Change)
 	must(t, c.Set(m))
-	slot := r.tree.Reserve(500, 7)
+	slot := r.tree.Reserve(500, 7, 8)
 	if r.tree.Full(500) || !r.tree.Full(501) {
 		t.Error("Full does not count what is promised")
 	}
@@ -268,6 +268,9 @@ func TestRoomInMemtables(t *testing.T) {
 	if old, mutable := r.tree.OldestSegment(), r.tree.MutableSegment(); old != 7 || mutable != 7 {
 		t.Errorf("oldest segments %d and %d, want 7", old, mutable)
 	}
+	if !r.tree.Holds(row.MaxSequence, 8) || r.tree.Holds(row.MaxSequence, 9) {
+		t.Error("the mutation may be in segment 8, and in no later one")
+	}
 	r.rotate(r.tree)
 	if old, mutable := r.tree.OldestSegment(), r.tree.MutableSegment(); old != 7 || mutable != 0 {
 		t.Errorf("oldest segments %d and %d, want 7 and none", old, mutable)
@@ -276,6 +279,9 @@ func TestRoomInMemtables(t *testing.T) {
 	r.apply(r.tree, m, 10)
 	if old, mutable := r.tree.OldestSegment(), r.tree.MutableSegment(); old != 7 || mutable != 9 {
 		t.Errorf("oldest segments %d and %d, want 7 and 9", old, mutable)
+	}
+	if !r.tree.Holds(row.MaxSequence, 10) || r.tree.Holds(row.MaxSequence, 11) || r.tree.Holds(0, 7) {
+		t.Error("the newest mutation is in segment 10")
 	}
 	if _, err := r.tree.Flush(row.MaxSequence, settled); err != nil {
 		t.Fatal(err)

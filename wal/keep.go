@@ -41,6 +41,13 @@ func (w *Writer) adoptSegments(from RecoverResult) error {
 	return nil
 }
 
+// Kept reports whether segments are kept for a reader.
+func (w *Writer) Kept() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.keep != math.MaxUint64
+}
+
 // Keep makes Release spare the segments from a number on, and gives up those below it that are released; 0 keeps none.
 // Their files become spares while all spares and closed segments take at most limit bytes together, and as many as the
 // reader's rounds need.

@@ -326,7 +326,7 @@ func (w *Writer) Segment() uint64 { return w.number.Load() }
 func (w *Writer) Newest() uint64 { return w.linked.Load() }
 
 // NewestOnDisk returns the number of the newest segment that is sure to be part of the log after
-// a crash of the machine. It never blocks.
+// a crash of the machine, with all of those before it. It never blocks.
 func (w *Writer) NewestOnDisk() uint64 { return w.onDisk.Load() }
 
 // End returns where the log ends if it was closed in good order, else zero.

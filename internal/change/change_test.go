@@ -62,7 +62,7 @@ func apply(t *testing.T, c *Change, seq uint64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tree.Reserve(p.Size, 1).Apply(seq, p.Change)
+	tree.Reserve(p.Size, 1, 1).Apply(seq, p.Change)
 }
 
 // cells shows what a change writes.

@@ -104,10 +104,14 @@ func (p *Pipeline) Barrier(ctx context.Context, micros int64) (seq uint64, at in
 // Settle returns when every write below endSeq is visible. durable returns when a crash after the
 // flush keeps a prefix of the writes. A flush waits for both: compactions rely on seeing only
 // visible writes, and a table file in the manifest must not outlive earlier writes that the log
-// could still lose. With whole, which is called once all is visible, the flush holds the last of
-// them, and the log need not. Else the log is synced, without Options.Sync beside, as
-// executor.Executor.Beside does, while the files are written.
-func (p *Pipeline) Settle(endSeq uint64, whole func() bool, beside func(func() error) (wait func() error)) (durable func() error, err error) {
+// could still lose. holders is called once all is visible, with the segment before which the log is
+// durable. It reports whether the flush, and whether other memtables, hold some of the writes that lie there
+// or later. If only one side does, the log need not be durable, unless it is kept: its reader would miss
+// what the flush has. Else the log is synced, without Options.Sync beside, as executor.Executor.Beside does,
+// while the files are written.
+func (p *Pipeline) Settle(
+	endSeq uint64, holders func(segment uint64) (flush, others bool), beside func(func() error) (wait func() error),
+) (durable func() error, err error) {
 	if p.opts.Sync {
 		if err := p.Sync(); err != nil {
 			return nil, err
@@ -117,8 +121,10 @@ func (p *Pipeline) Settle(endSeq uint64, whole func() bool, beside func(func() e
 	if err := p.queue.wait(context.Background(), last); err != nil {
 		return nil, err
 	}
-	if p.opts.Sync || whole() {
-		return func() error { return nil }, nil
+	if !p.opts.Sync && p.log != nil {
+		if flush, others := holders(p.log.NewestOnDisk()); flush && (others || p.log.Kept()) {
+			return beside(p.Sync), nil
+		}
 	}
-	return beside(p.Sync), nil
+	return func() error { return nil }, nil
 }

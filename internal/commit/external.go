@@ -174,7 +174,7 @@ func (p *Pipeline) Enter(ctx context.Context, to manifest.LogPoint, foreign bool
 	}
 	x := p.external
 	p.makeRoom(w.mutations)
-	w.reserve(x.present())
+	w.reserve(x.present(), x.present())
 	p.nextSeq, p.lastMicros = to.Seq+1, to.Micros
 	p.reach(to, foreign, bytes)
 	t := p.queue.push(0, to.Seq)

@@ -115,6 +115,13 @@ func (p *Pipeline) Between(f func()) {
 	f()
 }
 
+// NewestSegment returns the log's newest segment that has a file, as of a moment between two writes:
+// earlier ones have their places in memtables, and later ones lie in that segment or behind it.
+func (p *Pipeline) NewestSegment() (segment uint64) {
+	p.Between(func() { segment = p.log.Newest() })
+	return segment
+}
+
 // Cut divides the writes of the store at a sequence number above least. It calls commit, which makes
 // durable what is to hold behind that number, while writes go on below it. Then it calls begin between two
 // writes: those before it have sequence numbers below after, the others larger ones, and so it would
@@ -198,7 +205,7 @@ func (p *Pipeline) enqueue(w *Write) (ticket, error) {
 	p.makeRoom(w.mutations)
 	// Read before the append: the log may begin a new segment at any time, and no place may name
 	// a later segment than that of its record.
-	segment := p.log.Segment()
+	oldest := p.log.Segment()
 	w.micros = max(w.micros, p.lastMicros)
 	w.batch.SetTime(w.micros)
 	lsn, err := p.log.AppendNow(row.LogStream, p.nextSeq, w.batch.Pieces()...)
@@ -210,8 +217,9 @@ func (p *Pipeline) enqueue(w *Write) (ticket, error) {
 	}
 	p.nextSeq, p.lastMicros, p.lastLSN = next, w.micros, lsn
 	w.commit = Commit{pipeline: p, lsn: lsn, seq: next - 1}
-	w.reserve(segment)
-	if p.log.Segment() != p.bounded { // a segment may also begin between two appends
+	newest := p.log.Segment()
+	w.reserve(oldest, newest)
+	if newest != p.bounded { // a segment may also begin between two appends
 		p.boundLog()
 	}
 	return p.queue.push(lsn, next-1), nil

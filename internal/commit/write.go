@@ -106,12 +106,12 @@ func (w *Write) place(next uint64) (uint64, error) {
 	return next, nil
 }
 
-// reserve takes places in the memtables. The record of the write lies in the log's segment or a
-// later one.
-func (w *Write) reserve(segment uint64) {
+// reserve takes places in the memtables. The record of the write lies in one of two of the log's
+// segments or between them.
+func (w *Write) reserve(oldest, newest uint64) {
 	for i := range w.mutations {
 		if m := &w.mutations[i]; m.tree != nil {
-			m.slot = m.tree.Reserve(m.size, segment)
+			m.slot = m.tree.Reserve(m.size, oldest, newest)
 		}
 	}
 }

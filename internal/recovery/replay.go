@@ -212,7 +212,7 @@ func (r *Replay) insert(segment uint64, insertions ...Insertion) error {
 	}
 	for _, i := range insertions {
 		if i.Seq > i.Tree.FlushedSeq() {
-			spare, _ := i.Tree.Reserve(i.Size, segment).Apply(i.Seq, i.Change)
+			spare, _ := i.Tree.Reserve(i.Size, segment, segment).Apply(i.Seq, i.Change)
 			r.Memory.Add(i.Size - spare)
 			r.Applied++
 		}

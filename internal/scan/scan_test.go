@@ -82,7 +82,7 @@ func (r *rig) write(t fataler, n int64, columns int) {
 		t.Fatal(err)
 	}
 	r.seq++
-	r.Find(c.Key).Reserve(1<<16, 1).Apply(r.seq, c)
+	r.Find(c.Key).Reserve(1<<16, 1, 1).Apply(r.seq, c)
 }
 
 // walk begins a walk over all that is written.

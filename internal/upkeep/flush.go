@@ -68,12 +68,12 @@ func (u *Upkeep) flush(group partition.Group) error {
 // writers could keep this call from ever returning.
 func (u *Upkeep) flushGroup(group partition.Group) error {
 	settle := func(endSeq uint64, flushed []*partition.Tree) (durable func() error, err error) {
-		whole := func() bool {
-			return !slices.ContainsFunc(u.Env.LogTrees(), func(t *partition.Tree) bool {
-				return !slices.Contains(flushed, t) && t.HoldsBelow(endSeq)
-			})
+		holders := func(segment uint64) (flush, others bool) {
+			holds := func(t *partition.Tree) bool { return t.Holds(endSeq, segment) }
+			rest := slices.DeleteFunc(u.Env.LogTrees(), func(t *partition.Tree) bool { return slices.Contains(flushed, t) })
+			return slices.ContainsFunc(flushed, holds), slices.ContainsFunc(rest, holds)
 		}
-		return u.Pipeline.Settle(endSeq, whole, u.Executor.Beside)
+		return u.Pipeline.Settle(endSeq, holders, u.Executor.Beside)
 	}
 	for {
 		began := u.Clock.Elapsed()
@@ -172,7 +172,7 @@ func (u *Upkeep) FlushUpTo(ctx context.Context, index uint64) error {
 func (u *Upkeep) releaseLog() error {
 	newest := u.Pipeline.Mark
 	if u.log != nil {
-		newest = u.log.Newest
+		newest = u.Pipeline.NewestSegment
 	}
 	oldest := oldestNeeded(newest, func(yield func(oldest uint64) bool) {
 		for _, tree := range u.Env.LogTrees() {
@@ -201,8 +201,8 @@ func (u *Upkeep) releaseLog() error {
 // has a file; trees yields, for each tree, the oldest one that holds something of its memtables, or
 // 0.
 //
-// newest is called before the trees are read: what is written meanwhile goes to that segment or a
-// later one, and the manifest must not name a segment before it has a file.
+// newest is called between two writes, before the trees are read: what is written after that goes to that
+// segment or a later one, and the manifest must not name a segment before it has a file.
 func oldestNeeded(newest func() uint64, trees iter.Seq[uint64]) uint64 {
 	oldest := newest()
 	for segment := range trees {
