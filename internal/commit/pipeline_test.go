@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -468,5 +469,23 @@ func TestTheBufferOfTheLogIsHandedOverInTime(t *testing.T) {
 	must(t, err)
 	if records != 1 {
 		t.Errorf("the system has %d records, want 1", records)
+	}
+}
+
+// A write has a record and no place in a memtable for a moment. The log must not be released by what is true then.
+func TestTheNewestSegmentIsAskedForBetweenWrites(t *testing.T) {
+	r := newRig(t, false)
+	answered := make(chan uint64, 1)
+	r.Between(func() { // as a write
+		go func() { answered <- r.NewestSegment() }()
+		for range 1000 {
+			runtime.Gosched()
+		}
+		if len(answered) > 0 {
+			t.Error("answered while a write is ordered")
+		}
+	})
+	if n := <-answered; n != r.log.Newest() {
+		t.Errorf("segment %d, want %d", n, r.log.Newest())
 	}
 }
