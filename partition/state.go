@@ -35,7 +35,7 @@ type memory struct {
 	segment atomic.Uint64
 
 	// newest is the log segment at the end of the log when the last mutation had been appended: no
-	// later segment holds anything of this memtable.
+	// later segment holds anything of this memtable. It is 0 while the memtable is empty.
 	newest atomic.Uint64
 
 	// startSeq is at or below every sequence number in the memtable, and above all those in older

@@ -296,12 +296,12 @@ func (t *Tree) OldestSegment() (oldest uint64) {
 }
 
 // Holds reports whether a memtable that was not flushed may hold a mutation that is below a sequence
-// number and lies in a log segment from segment on.
+// number and lies in a log segment from segment on, which is at least 1.
 func (t *Tree) Holds(below, segment uint64) bool {
 	s := t.pin()
 	defer s.unref()
 	for _, m := range s.memories {
-		if newest := m.newest.Load(); newest != 0 && newest >= segment && m.startSeq < below {
+		if m.newest.Load() >= segment && m.startSeq < below {
 			return true
 		}
 	}

@@ -45,15 +45,18 @@ func (w *Writer) adoptSegments(from RecoverResult) error {
 func (w *Writer) Kept() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.keep != math.MaxUint64
+	return w.keeps()
 }
+
+// keeps is Kept for callers that hold mu.
+func (w *Writer) keeps() bool { return w.keep != math.MaxUint64 }
 
 // Keep makes Release spare the segments from a number on, and gives up those below it that are released; 0 keeps none.
 // Their files become spares while all spares and closed segments take at most limit bytes together, and as many as the
 // reader's rounds need.
 func (w *Writer) Keep(from uint64, limit int64) error {
 	w.mu.Lock()
-	if w.keep == math.MaxUint64 {
+	if !w.keeps() {
 		w.round, w.roundFrom = 0, w.cur.number
 	}
 	w.keep, w.keepBytes = cmp.Or(from, uint64(math.MaxUint64)), limit

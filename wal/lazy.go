@@ -15,7 +15,6 @@ package wal
 import (
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/flagstone-db/flagstone/internal/vfs"
@@ -32,7 +31,7 @@ const (
 // since another process reads it, nor one of which something is durable: its successor's header is to tell damage from
 // what a power cut took. Callers hold mu.
 func (w *Writer) lazy() bool {
-	return w.mayLazy && w.keep == math.MaxUint64 && w.cur.number >= w.eager && w.cur.durable == blockSize
+	return w.mayLazy && !w.keeps() && w.cur.number >= w.eager && w.cur.durable == blockSize
 }
 
 // backlog is what a group makes durable beside its own segment: segments before that.
