@@ -9,6 +9,7 @@ import (
 
 	"github.com/flagstone-db/flagstone/internal/executor"
 	"github.com/flagstone-db/flagstone/internal/jobs"
+	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/mvcc"
 	"github.com/flagstone-db/flagstone/partition"
@@ -26,7 +27,12 @@ func (s treeEnv) ValueFile(number uint64) (manifest.ValueUsage, bool) {
 
 func (s treeEnv) Cancelled() error { return roomsEnv(s).Refuses() }
 
-func (s treeEnv) Yield() { s.pipeline.HandOver() }
+func (s treeEnv) Yield(urgent bool) {
+	s.pipeline.HandOver()
+	if !urgent {
+		vfs.YieldThread()
+	}
+}
 
 func (s treeEnv) ReadsLose(tree *partition.Tree) {
 	if !s.opts.ReadOnly {

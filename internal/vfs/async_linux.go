@@ -22,6 +22,10 @@ import (
 //	takes a slot, io_submit  ->   reads           ->   waits in io_getevents, and wakes the reader
 //	waits for the slot
 //
+// While nothing is in flight, run waits for a reader: in io_getevents it would keep one of the GOMAXPROCS. The monitor,
+// which sleeps for up to 10 ms when it finds nothing to do, took that away after 20 ms, and a second reader waited
+// behind the first one's calls.
+//
 // This is Linux AIO (io_submit(2)). io_uring completes a read in a task that has to be woken first, which costs
 // as much as the read. A read alone waits in a call: then there are idle processors, and the runtime would have
 // to wake one.
@@ -41,6 +45,8 @@ type AsyncReads struct {
 	start    sync.Once
 	context  uintptr       // of io_setup
 	usable   atomic.Bool   // there is a context
+	pending  atomic.Int32  // reads without a thread of which run has not heard
+	begun    chan struct{} // has an element when pending rises above 0; closed by Close
 	ended    chan struct{} // run has
 
 	slots [asyncSlots]asyncSlot
@@ -116,10 +122,11 @@ func (a *AsyncReads) Close() error {
 		<-a.free // and no later read finds one
 	}
 	a.usable.Store(false)
+	close(a.begun)
+	<-a.ended
 	if _, _, e := unix.Syscall(unix.SYS_IO_DESTROY, a.context, 0, 0); e != 0 {
 		return os.NewSyscallError("io_destroy", e)
 	}
-	<-a.ended
 	return nil
 }
 
@@ -146,7 +153,7 @@ func (a *AsyncReads) begin() {
 		s.request = aioRequest{data: uint64(i)}
 		a.free <- s
 	}
-	a.ended = make(chan struct{})
+	a.begun, a.ended = make(chan struct{}, 1), make(chan struct{})
 	if a.procs = int32(runtime.GOMAXPROCS(0)); a.procs > maxProcs {
 		a.procs = math.MaxInt32 / maxToYield
 	}
@@ -159,19 +166,22 @@ func (a *AsyncReads) begin() {
 func (a *AsyncReads) run() {
 	defer close(a.ended)
 	var events [asyncSlots]aioEvent
-	for {
-		n, _, e := unix.Syscall6(unix.SYS_IO_GETEVENTS, a.context, 1, asyncSlots, uintptr(unsafe.Pointer(&events)), 0, 0)
-		switch {
-		case e == unix.EINTR:
-			continue
-		case e != 0:
-			return // Close destroyed the context
+	for range a.begun {
+		for a.pending.Load() > 0 {
+			n, _, e := unix.Syscall6(unix.SYS_IO_GETEVENTS, a.context, 1, asyncSlots, uintptr(unsafe.Pointer(&events)), 0, 0)
+			switch {
+			case e == unix.EINTR:
+				continue
+			case e != 0:
+				panic(os.NewSyscallError("io_getevents", e)) // begin has tried it
+			}
+			for _, done := range events[:n] {
+				a.slots[done.data].done <- done.result
+			}
+			a.pending.Add(-int32(n))
+			// The readers run first: for 20 us, the call would keep the processor that they wait for.
+			runtime.Gosched()
 		}
-		for _, done := range events[:n] {
-			a.slots[done.data].done <- done.result
-		}
-		// The readers run first: for 20 us, the call would keep the processor that they wait for.
-		runtime.Gosched()
 	}
 }
 
@@ -227,6 +237,12 @@ func (a *AsyncReads) submit(fd uintptr, p []byte, off int64, spare int) *asyncSl
 	if n, _, e := unix.Syscall(unix.SYS_IO_SUBMIT, a.context, 1, uintptr(unsafe.Pointer(&s.pointer))); e != 0 || n != 1 {
 		s.release()
 		return nil
+	}
+	if a.pending.Add(1) == 1 { // run may have heard of it already: then pending was -1
+		select {
+		case a.begun <- struct{}{}:
+		default: // run has not looked at pending since the last one
+		}
 	}
 	return s
 }

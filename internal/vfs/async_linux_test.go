@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -245,6 +246,40 @@ func TestCloseWaitsForReadsInFlight(t *testing.T) {
 		t.Error(err)
 	}
 	<-done
+}
+
+// TestNoProcessorIsKeptWhileNothingIsInFlight: in a system call, a goroutine keeps one of the GOMAXPROCS.
+func TestNoProcessorIsKeptWhileNothingIsInFlight(t *testing.T) {
+	a := NewAsyncReads()
+	_, name, f := asyncFile(t, a)
+	if !meet(t, a, f, name) {
+		return
+	}
+	stacks := make([]byte, 1<<20)
+	waits := func() bool {
+		for _, stack := range strings.Split(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
+			if strings.Contains(stack, "(*AsyncReads).run(") {
+				return strings.Contains(stack, "[chan receive")
+			}
+		}
+		return false
+	}
+	p := AlignedBuffer(f.Alignment())
+	for range 50 {
+		uncache(t, name)
+		if _, err := f.ReadAt(p, 0); err != nil {
+			t.Fatal(err)
+		}
+		for tries := 0; !waits(); tries++ {
+			if tries == 10_000 {
+				t.Fatalf("nothing is in flight, and run waits for it:\n%s", stacks)
+			}
+			runtime.Gosched()
+		}
+	}
+	if err := a.Close(); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestAFailedAsyncReadIsTriedByACall(t *testing.T) {

@@ -1,0 +1,6 @@
+//go:build !linux
+
+package vfs
+
+// YieldThread does nothing on this system.
+func YieldThread() {}
