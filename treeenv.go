@@ -27,9 +27,9 @@ func (s treeEnv) ValueFile(number uint64) (manifest.ValueUsage, bool) {
 
 func (s treeEnv) Cancelled() error { return roomsEnv(s).Refuses() }
 
-func (s treeEnv) Yield(urgent bool) {
+func (s treeEnv) Yield() {
 	s.pipeline.HandOver()
-	if !urgent {
+	if s.gate.Pressure() == 0 {
 		vfs.YieldThread()
 	}
 }

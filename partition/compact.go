@@ -79,7 +79,7 @@ func (t *Tree) Compact(activity Activity, claimed func()) (did bool, err error) 
 	if claimed != nil {
 		claimed()
 	}
-	return true, t.run(v, c, policy, kept, activity == Busy)
+	return true, t.run(v, c, policy, kept)
 }
 
 // forget takes a candidate off the list of those that run.
@@ -111,7 +111,7 @@ func (t *Tree) CompactRange(start, end []byte) (did, more bool, err error) {
 	// The file was written when the table kept more versions.
 	surplus := func(f *manifest.FileMeta) bool { return t.env.Retention.MaxVersions(t.table, f.SmallestSeq) > latest }
 	if c := compaction.Shortcut(in, start, end, surplus); c != nil {
-		return true, true, t.run(v, c, policy, Kept{}, true)
+		return true, true, t.run(v, c, policy, Kept{})
 	}
 	c := compaction.Downwards(levels, start, end)
 	if c == nil {
@@ -119,7 +119,7 @@ func (t *Tree) CompactRange(start, end []byte) (did, more bool, err error) {
 	}
 	kept := t.keep(&policy, min(c.NewerSeq(levels), memorySeq))
 	// This takes all there is, and does not wait for what is flushed meanwhile.
-	return true, false, t.run(v, c, policy, kept, true)
+	return true, false, t.run(v, c, policy, kept)
 }
 
 // oldestVersion is the smallest version in the table files.
@@ -141,8 +141,8 @@ func (t *Tree) pinVersion() (v *version, memorySeq uint64) {
 	return s.version, s.memories[0].startSeq
 }
 
-// run does what a candidate asks for. It is urgent if writers may wait for it.
-func (t *Tree) run(v *version, c *compaction.Candidate, policy compaction.Policy, kept Kept, urgent bool) error {
+// run does what a candidate asks for.
+func (t *Tree) run(v *version, c *compaction.Candidate, policy compaction.Policy, kept Kept) error {
 	job := t.env.Events.Begin(event.Event{
 		Kind: event.Compaction, Table: t.table, Partitions: []uint64{t.id}, Reason: string(c.Reason),
 		Level: c.Level, Output: c.OutputLevel, Files: len(c.Files()), Moved: c.Move, Input: totalSize(c.Files()),
@@ -151,7 +151,7 @@ func (t *Tree) run(v *version, c *compaction.Candidate, policy compaction.Policy
 	if c.Drop || c.Move {
 		err = t.edit(c)
 	} else {
-		err = t.merge(v, c, policy, kept, urgent, &job.Event)
+		err = t.merge(v, c, policy, kept, &job.Event)
 	}
 	job.End(err)
 	return err
@@ -174,13 +174,13 @@ func (t *Tree) edit(c *compaction.Candidate) error {
 }
 
 // merge merges the candidate's files into its output level, and completes the event of its end.
-func (t *Tree) merge(v *version, c *compaction.Candidate, policy compaction.Policy, kept Kept, urgent bool, end *event.Event) error {
+func (t *Tree) merge(v *version, c *compaction.Candidate, policy compaction.Policy, kept Kept, end *event.Event) error {
 	ends, err := t.partEnds(v, c)
 	if err != nil {
 		return err
 	}
 	out, dropped, err := t.runParts(parts{
-		start: t.start, end: t.end, cancelled: t.cancelled, urgent: urgent,
+		start: t.start, end: t.end, cancelled: t.cancelled,
 		ends: ends, help: executor.Compaction, direct: bypassesPageCache(c) && t.env.Files.Outgrown(),
 		job: func() compaction.Job {
 			return compaction.Job{

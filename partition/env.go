@@ -51,9 +51,8 @@ type Scheduler interface {
 	// Cancelled returns nil, or the error with which a flush or compaction under way has to end.
 	Cancelled() error
 	// Yield is called by a flush or compaction under way, after every slice of 20 to 50 microseconds.
-	// It does short work that is more urgent. Unless a writer may wait for the compaction, readers go first, also
-	// those whose threads come back from the device.
-	Yield(urgent bool)
+	// It does short work that is more urgent, and lets other threads go first unless writers are held back.
+	Yield()
 	// ReadsLose is called now and then while reads of a tree lose time to runs that lie over each
 	// other: Compact may find a compaction worth while. It must not block.
 	ReadsLose(t *Tree)

@@ -256,7 +256,6 @@ func writeFlush(flushes []flush, endSeq uint64) (*output, Kept, error) {
 			return err
 		},
 		direct: false, // what was just written is likely to be read
-		urgent: true,
 		job: func() compaction.Job {
 			var inputs []mvcc.Iterator
 			for _, f := range flushes {

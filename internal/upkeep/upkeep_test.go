@@ -130,7 +130,7 @@ func (e treeEnv) Policy(uint64) compaction.Policy {
 }
 func (e treeEnv) MaxVersions(_, _ uint64) int { return 1 }
 func (e treeEnv) Cancelled() error            { return nil }
-func (e treeEnv) Yield(bool)                  {}
+func (e treeEnv) Yield()                      {}
 func (e treeEnv) ReadsLose(*partition.Tree)   {}
 func (e treeEnv) Obsolete(string)             {}
 

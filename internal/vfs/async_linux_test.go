@@ -92,7 +92,7 @@ func past(t *testing.T, f File, name string) bool {
 	return false
 }
 
-// meet makes reads of a file meet another one until the test ends. It returns false where no read is async.
+// meet makes reads of a file meet two others until the test ends. It returns false where no read is async.
 func meet(t *testing.T, a *AsyncReads, f File, name string) bool {
 	t.Helper()
 	if !past(t, f, name) {
@@ -102,9 +102,34 @@ func meet(t *testing.T, a *AsyncReads, f File, name string) bool {
 		t.Log("the kernel has no async reads")
 		return false
 	}
-	a.enter()
-	t.Cleanup(a.leave)
+	for range 2 {
+		a.enter()
+		t.Cleanup(a.leave)
+	}
 	return true
+}
+
+func TestTwoReadsWaitInCallsUntilMoreMeet(t *testing.T) {
+	a := NewAsyncReads()
+	enter := func(what string, want bool) {
+		t.Helper()
+		if got := a.enter(); got != want {
+			t.Errorf("%s waits without a thread: %v, want %v", what, got, want)
+		}
+	}
+	enter("the first", false)
+	enter("the second", false)
+	enter("the third", true)
+	a.leave()
+	a.leave()
+	for range crowdLasts {
+		enter("the second after a third", true)
+		a.leave()
+	}
+	enter("the second long after a third", false)
+	a.leave()
+	a.leave()
+	enter("the first after all", false)
 }
 
 func TestReadsInFlightTogetherGetWhatTheFileHas(t *testing.T) {
@@ -255,9 +280,11 @@ func TestNoProcessorIsKeptWhileNothingIsInFlight(t *testing.T) {
 	if !meet(t, a, f, name) {
 		return
 	}
-	stacks := make([]byte, 1<<20)
+	var stacks string
+	memory := make([]byte, 1<<20)
 	waits := func() bool {
-		for _, stack := range strings.Split(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
+		stacks = string(memory[:runtime.Stack(memory, true)])
+		for _, stack := range strings.Split(stacks, "\n\n") {
 			if strings.Contains(stack, "(*AsyncReads).run(") {
 				return strings.Contains(stack, "[chan receive")
 			}
@@ -276,6 +303,9 @@ func TestNoProcessorIsKeptWhileNothingIsInFlight(t *testing.T) {
 			}
 			runtime.Gosched()
 		}
+	}
+	if a.meanCost.Load() == 0 {
+		t.Error("all reads waited in calls")
 	}
 	if err := a.Close(); err != nil {
 		t.Error(err)
