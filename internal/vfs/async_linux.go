@@ -26,8 +26,8 @@ import (
 // monitor takes that away. If the monitor has slept before, that is after 10 to 20 ms.
 //
 // This is Linux AIO (io_submit(2)). io_uring completes a read in a task that has to be woken first, which costs
-// as much as the read. A read alone waits in a call, and so do two where there were no more lately: then there are idle
-// processors, and the runtime would have to wake one.
+// as much as the read. A read alone waits in a call: then there are idle processors, and the runtime would have
+// to wake one.
 //
 // While other goroutines of the program keep all processors busy, run and a goroutine that is woken wait for
 // their turn. Few readers suffer from that, since they all wait. So when few reads get done, the next ones wait
@@ -40,7 +40,6 @@ type AsyncReads struct {
 	inFlight atomic.Int32 // reads from the device that are waited for, those in calls included
 	meanCost atomic.Int64 // of reads without a thread, in nanoseconds; at most longCost
 	inCalls  atomic.Int32 // how many of the next reads wait in calls
-	crowded  atomic.Int32 // how many of the next reads that meet a single one wait without a thread
 	procs    int32        // GOMAXPROCS, or so many that no reader yields
 	start    sync.Once
 	context  uintptr       // of io_setup
@@ -64,10 +63,6 @@ const (
 	costReads      = 256
 	callsAfterLong = 1024
 )
-
-// When three reads meet, crowdLasts of the next ones that are the second in flight wait without a thread. Four readers
-// that mixed calls with such waits made a tenth fewer gets. This was measured on two processors.
-const crowdLasts = 1024
 
 // With minToYield reads in flight for each of GOMAXPROCS, a reader yields some times before it waits. With at most
 // maxToYield it goes on while that takes more than longYields: then other goroutines keep the processors busy, and a
@@ -194,19 +189,12 @@ func (a *AsyncReads) enter() bool {
 	if a == nil {
 		return false
 	}
-	n := a.inFlight.Add(1)
-	switch {
-	case a.inCalls.Load() > 0:
+	alone := a.inFlight.Add(1) == 1
+	if a.inCalls.Load() > 0 {
 		a.inCalls.Add(-1)
 		return false
-	case n > 2:
-		a.crowded.Store(crowdLasts)
-	case n == 2 && a.crowded.Load() > 0:
-		a.crowded.Add(-1)
-	default:
-		return false
 	}
-	return true
+	return !alone
 }
 
 func (a *AsyncReads) leave() {

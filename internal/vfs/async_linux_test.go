@@ -92,7 +92,7 @@ func past(t *testing.T, f File, name string) bool {
 	return false
 }
 
-// meet makes reads of a file meet two others until the test ends. It returns false where no read is async.
+// meet makes reads of a file meet another one until the test ends. It returns false where no read is async.
 func meet(t *testing.T, a *AsyncReads, f File, name string) bool {
 	t.Helper()
 	if !past(t, f, name) {
@@ -102,34 +102,9 @@ func meet(t *testing.T, a *AsyncReads, f File, name string) bool {
 		t.Log("the kernel has no async reads")
 		return false
 	}
-	for range 2 {
-		a.enter()
-		t.Cleanup(a.leave)
-	}
+	a.enter()
+	t.Cleanup(a.leave)
 	return true
-}
-
-func TestTwoReadsWaitInCallsUntilMoreMeet(t *testing.T) {
-	a := NewAsyncReads()
-	enter := func(what string, want bool) {
-		t.Helper()
-		if got := a.enter(); got != want {
-			t.Errorf("%s waits without a thread: %v, want %v", what, got, want)
-		}
-	}
-	enter("the first", false)
-	enter("the second", false)
-	enter("the third", true)
-	a.leave()
-	a.leave()
-	for range crowdLasts {
-		enter("the second after a third", true)
-		a.leave()
-	}
-	enter("the second long after a third", false)
-	a.leave()
-	a.leave()
-	enter("the first after all", false)
 }
 
 func TestReadsInFlightTogetherGetWhatTheFileHas(t *testing.T) {
