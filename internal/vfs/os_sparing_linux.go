@@ -100,13 +100,18 @@ func (f *sparingFile) ReadAt(p []byte, off int64) (int, error) {
 	return f.osFile.ReadAt(p, off)
 }
 
-// miss is that of admission, for a read of n bytes.
+// miss is that of admission, for a read of n bytes. Until the file has been judged, all such files are judged together.
 func (f *sparingFile) miss(served uint32, n int64) (admit bool) {
-	return f.admission.miss(served, func(place uint64) bool {
+	elsewhere := func(place uint64) bool {
 		offset, _ := bits.Mul64(place, uint64(f.size-n))
 		pages, cached, _ := cachedPages(f.fd, int64(offset), n)
 		return cached >= pages
-	})
+	}
+	admit = f.admission.miss(served, elsewhere)
+	if f.async != nil && f.misses.Load() < judgeEvery {
+		return f.async.admission.miss(served, elsewhere)
+	}
+	return admit
 }
 
 // readAsync reads from the device, unless the pages of a long read are to be admitted. It returns false if it
