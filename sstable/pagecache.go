@@ -76,13 +76,14 @@ func (p *residency) end(began time.Duration, n int64) (now time.Duration, slow b
 // block was read, so it waits for nothing else, and the kernel reads the chunk in the background.
 //
 // Requests are limited: to a share of all chunks that the page cache can keep, the same ones each
-// time; and to one per chunk in a while, so that little is read in vain if memory turns out to be
-// short and misses go on. Merges make none, nor do readers that go forward from block to block:
-// they have windows. The zero value requests nothing.
+// time; to one miss in askRarely, if that is not all; and to one per chunk in a while, so that little
+// is read in vain if memory turns out to be short and misses go on. Merges make none, nor do readers
+// that go forward from block to block: they have windows. The zero value requests nothing.
 type missPrefetch struct {
 	read   func(offset, n int64) // begins to read, and does not wait
 	size   int64                 // of the readable part, from the beginning of the file
 	chunks []atomic.Uint64       // time of each request, in ns on the clock plus one; 0: never
+	misses atomic.Uint32         // that might request a chunk, while some are not kept
 	keep   *atomic.Uint32        // see ReaderOptions
 	seed   uint64                // of the file
 }
@@ -91,6 +92,8 @@ const (
 	// chunkBytes: random gets were as fast with chunks of 512 KiB, 1 and 2 MiB, and a
 	// smaller request holds up other reads less.
 	chunkBytes = 256 << 10
+	// askRarely: chunks that fill the page cache at once drive out what was read once so far and will be read often.
+	askRarely = 16
 	// askAgain is the least time between two requests for the same chunk.
 	askAgain = 10 * time.Minute
 	// KeepAll is the share of all blocks: see ReaderOptions.Keep.
@@ -107,9 +110,11 @@ func (m *missPrefetch) missed(offset int64, now time.Duration) {
 	if i >= int64(len(m.chunks)) {
 		return
 	}
-	const golden = 0x9e3779b97f4a7c15 // multiples of the golden ratio spread evenly
-	if m.keep != nil && uint32((m.seed+uint64(i))*golden>>48) >= m.keep.Load() {
-		return
+	if m.keep != nil && m.keep.Load() < KeepAll {
+		const golden = 0x9e3779b97f4a7c15 // multiples of the golden ratio spread evenly
+		if uint32((m.seed+uint64(i))*golden>>48) >= m.keep.Load() || m.misses.Add(1)%askRarely > 0 {
+			return
+		}
 	}
 	c := &m.chunks[i]
 	asked := c.Load()

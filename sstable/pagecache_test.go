@@ -38,31 +38,39 @@ func TestAChunkIsAskedForAtItsFirstMissAndNotSoonAgain(t *testing.T) {
 	want()
 }
 
-// Of many chunks a share is asked for, the same ones each time, and other ones of each file.
+// Of many chunks a share is asked for, a few at a time, the same ones each time, and other ones of each file.
 func TestChunksAreAskedForAsFarAsThePageCacheKeepsThem(t *testing.T) {
 	const chunks = 1000
-	ask := func(seed uint64, keep uint32) (asked []int64) {
+	ask := func(seed uint64, keep uint32, times int) (asked []int64) {
 		a := missPrefetch{}
 		a.open(chunks*chunkBytes, func(offset, n int64) { asked = append(asked, offset/chunkBytes) })
 		a.keep, a.seed = new(atomic.Uint32), seed
 		a.keep.Store(keep)
-		for i := range int64(chunks) {
-			a.missed(i*chunkBytes, time.Duration(i))
+		for i := range chunks {
+			for range times {
+				a.missed(int64(i)*chunkBytes, time.Duration(i))
+			}
 		}
 		return asked
 	}
 	for _, c := range []struct {
-		keep uint32
-		want int
-	}{{0, 0}, {KeepAll / 4, chunks / 4}, {KeepAll, chunks}} {
-		asked := ask(12345, c.keep)
+		keep  uint32
+		times int // that each chunk is missed
+		want  int
+	}{
+		{0, askRarely, 0},
+		{KeepAll / 4, 1, chunks / 4 / askRarely},
+		{KeepAll / 4, askRarely, chunks / 4},
+		{KeepAll, 1, chunks},
+	} {
+		asked := ask(12345, c.keep, c.times)
 		if n := len(asked); n < c.want-10 || n > c.want+10 {
-			t.Errorf("a share of %d: asked for %d chunks of %d", c.keep, n, chunks)
+			t.Errorf("%+v: asked for %d chunks of %d", c, n, chunks)
 		}
-		if again := ask(12345, c.keep); !slices.Equal(again, asked) {
-			t.Errorf("a share of %d: asked for other chunks the second time", c.keep)
+		if again := ask(12345, c.keep, c.times); !slices.Equal(again, asked) {
+			t.Errorf("%+v: asked for other chunks the second time", c)
 		}
-		if c.want == chunks/4 && slices.Equal(ask(99999, c.keep), asked) {
+		if c.want == chunks/4 && slices.Equal(ask(99999, c.keep, c.times), asked) {
 			t.Error("another file asks for the same chunks")
 		}
 	}

@@ -3,6 +3,7 @@ package tablefiles
 import (
 	"fmt"
 	"io"
+	"math/bits"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -32,15 +33,16 @@ type Registry struct {
 	opts   Options
 	owner  Owner
 	open   openFiles
-	memory int64         // of the machine
-	keep   atomic.Uint32 // see sstable.ReaderOptions
+	memory int64                    // of the machine
+	keep   [densities]atomic.Uint32 // see sstable.ReaderOptions
 
 	mu struct {
 		sync.Mutex
 		tables     map[uint64]*File
 		values     map[uint64]*valueFile
-		bytes      int64 // of all table files
-		valueBytes int64 // of all value files
+		bytes      int64            // of all table files
+		dense      [densities]int64 // of those of a density
+		valueBytes int64            // of all value files
 	}
 }
 
@@ -67,7 +69,7 @@ const (
 	outgrownBy = 2
 	// spareShare: gets ask the page cache to keep tables of all of the memory but this part. It is for
 	// memtables, caches, value files and other stores, however much these take, and for blocks that the kernel
-	// keeps because they are read often.
+	// keeps because they are read often. The densest files come first.
 	spareShare = 4
 )
 
@@ -178,7 +180,7 @@ func (reg *Registry) Ref(meta *manifest.FileMeta) *File {
 	if f == nil {
 		f = &File{Meta: meta, registry: reg, values: reg.refValues(meta)}
 		reg.mu.tables[meta.Number] = f
-		reg.addBytes(meta.Size)
+		reg.addBytes(meta, meta.Size)
 	}
 	f.refs++
 	return f
@@ -198,13 +200,29 @@ func (reg *Registry) HoldTable(number uint64) (release func(), ok bool) {
 }
 
 // addBytes counts the bytes of a table file that comes or goes. REQUIRES: mu is held.
-func (reg *Registry) addBytes(n int64) {
+func (reg *Registry) addBytes(meta *manifest.FileMeta, n int64) {
 	reg.mu.bytes += n
-	share := int64(sstable.KeepAll)
-	if kept := reg.memory - reg.memory/spareShare; reg.memory > 0 && kept < reg.mu.bytes {
-		share = kept * share / reg.mu.bytes
+	reg.mu.dense[density(meta)] += n
+	room := reg.memory - reg.memory/spareShare
+	left := room
+	for class, bytes := range reg.mu.dense {
+		share := int64(sstable.KeepAll)
+		if reg.memory > 0 && left < bytes {
+			share = max(left*share/bytes, room*share/reg.mu.bytes/2)
+		}
+		reg.keep[class].Store(uint32(share))
+		left = max(left-bytes, 0)
 	}
-	reg.keep.Store(uint32(share))
+}
+
+// densities is how many densities of table files are told apart.
+const densities = 16
+
+// density is a measure of the bytes that a row takes in a file: 0 is the densest, and the bytes double from each to the
+// next. If rows are read alike, a page that holds more of them is read more often. Files that hold updates of one column
+// of wide rows are the densest. Rows may not be read alike, so each density gets at least half of an even share.
+func density(meta *manifest.FileMeta) int {
+	return min(bits.Len64(uint64(meta.Size)/max(meta.Rows, 1)), densities-1)
 }
 
 // Unref drops a reference. The last one closes the file and the value files that no other table
@@ -217,7 +235,7 @@ func (f *File) Unref() {
 	var unused []*valueFile
 	if last {
 		delete(reg.mu.tables, f.Meta.Number)
-		reg.addBytes(-f.Meta.Size)
+		reg.addBytes(f.Meta, -f.Meta.Size)
 		unused = reg.unrefValues(f.values)
 	}
 	reg.mu.Unlock()
@@ -260,7 +278,7 @@ func (f *File) openReader() (*sstable.Reader, error) {
 	return f.open(reg, tableKind, name, func(file vfs.File, mapped bool) (*sstable.Reader, error) {
 		return sstable.Open(file, sstable.ReaderOptions{
 			FileName: name, FileSize: meta.Size, UniqueID: meta.UniqueID, SeqOffset: meta.SeqOffset, Cache: reg.opts.Cache, Mapped: mapped,
-			VerifyInterval: reg.opts.VerifyInterval, Elapsed: reg.opts.Elapsed, Helpers: reg.opts.Helpers, Keep: &reg.keep,
+			VerifyInterval: reg.opts.VerifyInterval, Elapsed: reg.opts.Elapsed, Helpers: reg.opts.Helpers, Keep: &reg.keep[density(meta)],
 		})
 	})
 }
