@@ -32,7 +32,7 @@ type ReaderOptions struct {
 	// Elapsed is a monotonic clock, which measures whether blocks are in the page cache.
 	// Without it the reader assumes that they are.
 	Elapsed func() time.Duration
-	// Keep says which share of all blocks the page cache can keep, in parts of KeepAll; nil: all.
+	// Keep says which share of the file's blocks the page cache is asked to keep, in parts of KeepAll; nil: all.
 	Keep *atomic.Uint32
 	// VerifyInterval is how long iterators with IterOptions.Believe trust a verification
 	// of values that were read through the mapping. It counts, by Elapsed, from the

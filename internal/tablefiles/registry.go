@@ -69,7 +69,7 @@ const (
 	outgrownBy = 2
 	// spareShare: gets ask the page cache to keep tables of all of the memory but this part. It is for
 	// memtables, caches, value files and other stores, however much these take, and for blocks that the kernel
-	// keeps because they are read often. The densest files come first.
+	// keeps because they are read often.
 	spareShare = 4
 )
 
@@ -203,27 +203,32 @@ func (reg *Registry) HoldTable(number uint64) (release func(), ok bool) {
 func (reg *Registry) addBytes(meta *manifest.FileMeta, n int64) {
 	reg.mu.bytes += n
 	reg.mu.dense[density(meta)] += n
-	room := reg.memory - reg.memory/spareShare
-	left := room
-	for class, bytes := range reg.mu.dense {
-		share := int64(sstable.KeepAll)
-		if reg.memory > 0 && left < bytes {
-			share = max(left*share/bytes, room*share/reg.mu.bytes/2)
+	even, left := int64(sstable.KeepAll), int64(0)
+	if room := reg.memory - reg.memory/spareShare; reg.memory > 0 && room < reg.mu.bytes {
+		even, left = room/2*sstable.KeepAll/reg.mu.bytes, room-room/2
+	}
+	for i, bytes := range reg.mu.dense {
+		share := even
+		if more := min(left, bytes-bytes*even/sstable.KeepAll); more > 0 {
+			share, left = share+more*sstable.KeepAll/bytes, left-more
 		}
-		reg.keep[class].Store(uint32(share))
-		left = max(left-bytes, 0)
+		reg.keep[i].Store(uint32(share))
 	}
 }
 
 // densities is how many densities of table files are told apart.
 const densities = 16
 
-// density is a measure of the bytes that a row takes in a file: 0 is the densest, and the bytes double from each to the
-// next. If rows are read alike, a page that holds more of them is read more often. Files that hold updates of one column
-// of wide rows are the densest. Rows may not be read alike, so each density gets at least half of an even share.
+// density is a measure of the bytes that a row takes in a file: the fewer, the denser, and each density but the last
+// ends at twice the bytes of the one before. If rows are read alike, a page that holds more of them is read more often.
+// Files that hold updates of one column of wide rows are the densest. Rows may not be read alike, so half of what the
+// page cache can keep is for all files alike, and half for the densest.
 func density(meta *manifest.FileMeta) int {
 	return min(bits.Len64(uint64(meta.Size)/max(meta.Rows, 1)), densities-1)
 }
+
+// keep is the share of the file's blocks that the page cache is asked to keep: see sstable.ReaderOptions.
+func (f *File) keep() *atomic.Uint32 { return &f.registry.keep[density(f.Meta)] }
 
 // Unref drops a reference. The last one closes the file and the value files that no other table
 // file refers to, and hands the obsolete ones among them to the owner.
@@ -278,7 +283,7 @@ func (f *File) openReader() (*sstable.Reader, error) {
 	return f.open(reg, tableKind, name, func(file vfs.File, mapped bool) (*sstable.Reader, error) {
 		return sstable.Open(file, sstable.ReaderOptions{
 			FileName: name, FileSize: meta.Size, UniqueID: meta.UniqueID, SeqOffset: meta.SeqOffset, Cache: reg.opts.Cache, Mapped: mapped,
-			VerifyInterval: reg.opts.VerifyInterval, Elapsed: reg.opts.Elapsed, Helpers: reg.opts.Helpers, Keep: &reg.keep[density(meta)],
+			VerifyInterval: reg.opts.VerifyInterval, Elapsed: reg.opts.Elapsed, Helpers: reg.opts.Helpers, Keep: f.keep(),
 		})
 	})
 }

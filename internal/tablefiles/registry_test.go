@@ -196,7 +196,7 @@ func TestFilesAreMappedWhileTheyFitInMemory(t *testing.T) {
 		{memory: 100, tables: 50, sparing: true},
 		{memory: 100, tables: 75, sparing: true},
 		{memory: 100, tables: 76, sparing: true, percent: 99},
-		{memory: 100, tables: 200, sparing: true, percent: 38},
+		{memory: 100, tables: 200, sparing: true, percent: 37},
 		{memory: 100, tables: 500, sparing: true, percent: 15},
 		{memory: 100, tables: 201, sparing: true, percent: 37},
 		{memory: 100, tables: 40, values: 10, mapped: true},
@@ -215,23 +215,21 @@ func TestFilesAreMappedWhileTheyFitInMemory(t *testing.T) {
 			how.Random == c.ordered || howValues.Random == c.ordered {
 			t.Errorf("%+v: mapped %t, values %t, opened %+v and %+v", c, mapped, mappedValues, how, howValues)
 		}
-		if got, want := percent(reg, file.Meta), cmp.Or(c.percent, 100); got != want {
+		if got, want := percent(file), cmp.Or(c.percent, 100); got != want {
 			t.Errorf("%+v: asks for %d percent of the tables", c, got)
 		}
 		if got, want := reg.Outgrown(), c.memory == 0 || c.tables > 2*c.memory; got != want {
 			t.Errorf("%+v: has outgrown the memory: %t", c, got)
 		}
 		file.Unref()
-		if got := percent(reg, file.Meta); got != 100 {
+		if got := percent(file); got != 100 {
 			t.Errorf("%+v: without tables the share is %d percent", c, got)
 		}
 	}
 }
 
 // percent is which part of the blocks of a file the page cache is asked to keep, rounded.
-func percent(reg *Registry, meta *manifest.FileMeta) uint32 {
-	return (reg.keep[density(meta)].Load()*100 + sstable.KeepAll/2) / sstable.KeepAll
-}
+func percent(f *File) uint32 { return (f.keep().Load()*100 + sstable.KeepAll/2) / sstable.KeepAll }
 
 func TestThePageCacheKeepsDenseFilesFirst(t *testing.T) {
 	rows := &manifest.FileMeta{Number: 1, Size: 4000, Rows: 10}
@@ -244,17 +242,23 @@ func TestThePageCacheKeepsDenseFilesFirst(t *testing.T) {
 	}{
 		{"rows alone", []*manifest.FileMeta{rows}, []uint32{19}},
 		{"rows have what updates leave", []*manifest.FileMeta{rows, updates}, []uint32{14, 100}},
-		{"nor less than half of an even share", []*manifest.FileMeta{rows, updates, many}, []uint32{7, 7, 75}},
+		{"half is for all alike", []*manifest.FileMeta{rows, updates, many}, []uint32{7, 7, 45}},
 	} {
 		o := newOwner(t)
 		reg := New(host{o.fs, 1000}, testDir, Options{}, o)
+		var files []*File
 		for _, meta := range c.files {
-			defer reg.Ref(meta).Unref()
+			files = append(files, reg.Ref(meta))
 		}
-		for i, meta := range c.files {
-			if got := percent(reg, meta); got != c.want[i] {
-				t.Errorf("%s: asks for %d percent of table %d, want %d", c.name, got, meta.Number, c.want[i])
+		kept := int64(0)
+		for i, f := range files {
+			if got := percent(f); got != c.want[i] {
+				t.Errorf("%s: asks for %d percent of table %d, want %d", c.name, got, f.Meta.Number, c.want[i])
 			}
+			kept += f.Meta.Size * int64(f.keep().Load()) / sstable.KeepAll
+		}
+		if kept > 750 {
+			t.Errorf("%s: asks for %d bytes of 750", c.name, kept)
 		}
 	}
 }

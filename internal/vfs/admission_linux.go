@@ -11,10 +11,13 @@ import "sync/atomic"
 // Where reads are spread evenly it pays nothing, and one in admitRarely does.
 //
 // Chance is how often the page cache has as many bytes at another place of the file, which is asked at one miss in
-// sampleEvery. Each judgeEvery misses are judged by themselves.
+// sampleEvery. Each judgeEvery misses are judged by themselves. In a store of many files most misses would come before
+// the first judgement of their file, and merges write new files all the time, so a file begins with the newest judgement
+// of any.
 //
 // The zero value admits often. Its methods are safe for concurrent use.
 type admission struct {
+	others *atomic.Bool // rarely, as the newest judgement of the files that share it has it; nil: none does
 	misses atomic.Uint32
 	served atomic.Int32 // reads that the page cache served since the last judgement; races may make it negative
 	chance atomic.Int32 // samples that it would have served
@@ -27,8 +30,8 @@ const (
 	// takes longest to get there. The median was 57, 45, 32 and 37 us.
 	admitOften  = 4
 	admitRarely = 64
-	sampleEvery = 8
-	judgeEvery  = 1024
+	sampleEvery = 4
+	judgeEvery  = 512
 )
 
 // miss counts a read that missed the page cache, and the reads since the last one that it served. It reports whether the
@@ -45,7 +48,11 @@ func (a *admission) miss(served uint32, elsewhere func(place uint64) bool) bool 
 	if n%judgeEvery == 0 {
 		a.judge()
 	}
-	if a.rarely.Load() {
+	rarely := &a.rarely
+	if n < judgeEvery && a.others != nil {
+		rarely = a.others
+	}
+	if rarely.Load() {
 		return n%admitRarely == 0
 	}
 	return n%admitOften == 0
@@ -55,5 +62,9 @@ func (a *admission) miss(served uint32, elsewhere func(place uint64) bool) bool 
 func (a *admission) judge() {
 	const samples = judgeEvery / sampleEvery
 	served, chance := int64(a.served.Swap(0)), min(int64(a.chance.Swap(0)), samples)
-	a.rarely.Store(2*served*(samples-chance) < 3*judgeEvery*chance)
+	rarely := 2*served*(samples-chance) < 3*judgeEvery*chance
+	a.rarely.Store(rarely)
+	if a.others != nil {
+		a.others.Store(rarely)
+	}
 }

@@ -3,6 +3,7 @@ package vfs
 import (
 	"math/bits"
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
 )
 
@@ -50,5 +51,34 @@ func TestPagesComeOftenWhereFewAreReadAgain(t *testing.T) {
 		if admitted != want {
 			t.Errorf("%s: of %d misses %d bring their pages, want %d", c.name, judgeEvery, admitted, want)
 		}
+	}
+}
+
+// TestAFileBeginsWithTheNewestJudgementOfAny reads one file evenly, of which a quarter is cached, and then others.
+func TestAFileBeginsWithTheNewestJudgementOfAny(t *testing.T) {
+	var others atomic.Bool
+	admitted := func(a *admission, misses int, cached bool) (n int) {
+		for i := range misses {
+			if a.miss(uint32(i%3/2), func(uint64) bool { return cached }) { // a third of a read is served for each miss
+				n++
+			}
+		}
+		return n
+	}
+	even := &admission{others: &others}
+	if got := admitted(even, judgeEvery-1, true); got != (judgeEvery-1)/admitOften {
+		t.Errorf("%d misses bring their pages before anything was judged", got)
+	}
+	admitted(even, 1, true)
+	next := &admission{others: &others}
+	if got := admitted(next, judgeEvery-1, false); got != (judgeEvery-1)/admitRarely {
+		t.Errorf("of a file that begins as one read evenly %d misses bring their pages", got)
+	}
+	admitted(next, 1, false)
+	if got := admitted(next, judgeEvery, false); got != judgeEvery/admitOften {
+		t.Errorf("of a file whose other places are not cached %d misses bring their pages", got)
+	}
+	if got := admitted(even, judgeEvery-1, true); got != (judgeEvery-1)/admitRarely {
+		t.Errorf("another file's judgement changed that of a file that has its own: %d", got)
 	}
 }

@@ -48,7 +48,7 @@ type AsyncReads struct {
 	begun    chan struct{} // has an element when pending rises above 0; closed by Close
 	ended    chan struct{} // run has
 
-	admission admission // of files that have not been judged
+	rarely atomic.Bool // see admission.others
 
 	slots [asyncSlots]asyncSlot
 	free  chan *asyncSlot // without a read

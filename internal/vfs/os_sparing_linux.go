@@ -57,6 +57,9 @@ func openSparing(name string, opts OpenOptions) (File, error) {
 	}
 	f := &sparingFile{osFile: past.(*osFile), through: through.(*osFile), async: opts.Async}
 	f.pastFD, f.fd = f.osFile.f.Fd(), f.through.f.Fd()
+	if f.async != nil {
+		f.others = &f.async.rarely
+	}
 	// The file is only read, so the alignment may be smaller than a page: of a random block of 5
 	// KiB, sectors of 512 bytes read two fifths less, which takes a tenth less time.
 	f.align = readAlign(f.osFile.f)
@@ -100,18 +103,13 @@ func (f *sparingFile) ReadAt(p []byte, off int64) (int, error) {
 	return f.osFile.ReadAt(p, off)
 }
 
-// miss is that of admission, for a read of n bytes. Until the file has been judged, all such files are judged together.
+// miss is that of admission, for a read of n bytes.
 func (f *sparingFile) miss(served uint32, n int64) (admit bool) {
-	elsewhere := func(place uint64) bool {
+	return f.admission.miss(served, func(place uint64) bool {
 		offset, _ := bits.Mul64(place, uint64(f.size-n))
 		pages, cached, _ := cachedPages(f.fd, int64(offset), n)
 		return cached >= pages
-	}
-	admit = f.admission.miss(served, elsewhere)
-	if f.async != nil && f.misses.Load() < judgeEvery {
-		return f.async.admission.miss(served, elsewhere)
-	}
-	return admit
+	})
 }
 
 // readAsync reads from the device, unless the pages of a long read are to be admitted. It returns false if it

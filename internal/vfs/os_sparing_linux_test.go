@@ -90,33 +90,3 @@ func TestReadsCanBeStartedBeforeTheirBytesAreNeeded(t *testing.T) {
 		t.Error("a read of what the page cache has was started")
 	}
 }
-
-// TestFilesAreJudgedTogetherUntilEachIsJudged has one miss in a few bring its pages, as long as a file has had few, by
-// the judgement of all such files.
-func TestFilesAreJudgedTogetherUntilEachIsJudged(t *testing.T) {
-	const block, few = 4096, judgeEvery / 2
-	a := NewAsyncReads()
-	defer a.Close()
-	_, name, f := asyncFile(t, a)
-	if !past(t, f, name) {
-		return
-	}
-	uncache(t, name)
-	admitted := func(misses int) (n int) {
-		for range misses {
-			if f.(*sparingFile).miss(0, block) {
-				n++
-			}
-		}
-		return n
-	}
-	a.admission.rarely.Store(true)
-	if got := admitted(few); got != few/admitRarely {
-		t.Errorf("of the first %d misses %d bring their pages, want %d", few, got, few/admitRarely)
-	}
-	admitted(judgeEvery - few)
-	a.admission.rarely.Store(true)
-	if got := admitted(few); got != few/admitOften { // nothing is cached
-		t.Errorf("of %d misses of a file that was judged %d bring their pages, want %d", few, got, few/admitOften)
-	}
-}
