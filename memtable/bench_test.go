@@ -47,6 +47,7 @@ func filled(rows int) *memtable.Memtable {
 	for i := range rows {
 		mut.Key = benchKey(mut.Key, uint64(i))
 		mt.Apply(uint64(i+1), mut)
+		mt.OrderGroup()
 	}
 	return mt
 }
@@ -67,6 +68,7 @@ func BenchmarkInsertRow(b *testing.B) {
 						for i := w; i < min(left, benchRows); i += writers {
 							mut.Key = benchKey(mut.Key, uint64(i))
 							mt.Apply(uint64(i+1), mut)
+							mt.OrderGroup()
 							done.Add(1)
 						}
 					})
@@ -94,6 +96,7 @@ func BenchmarkUpdateColumn(b *testing.B) {
 						k := random.Uint64N(benchRows/uint64(writers))*uint64(writers) + uint64(w)
 						mut.Key = benchKey(mut.Key, k)
 						mt.Apply(uint64(benchRows+i+1), mut)
+						mt.OrderGroup()
 					}
 				})
 			}
@@ -208,6 +211,7 @@ func BenchmarkSmallRow(b *testing.B) {
 			}
 			mut.Key = binary.BigEndian.AppendUint64(append(mut.Key[:0], "\x28 a prefix"...), uint64(i))
 			mt.Apply(uint64(i+1), mut)
+			mt.OrderGroup()
 		}
 	})
 	b.Run("insert", func(b *testing.B) {
@@ -219,6 +223,7 @@ func BenchmarkSmallRow(b *testing.B) {
 			}
 			mut.Key = benchKey(mut.Key, uint64(i%rows))
 			mt.Apply(uint64(i+1), mut)
+			mt.OrderGroup()
 		}
 	})
 	b.Run("read", func(b *testing.B) {
@@ -278,6 +283,7 @@ func BenchmarkWideRow(b *testing.B) {
 							b.Fatal(err)
 						}
 						mt.Apply(uint64(i+1), mut)
+						mt.OrderGroup()
 					}
 					used += mt.Used()
 					mt.Free()

@@ -138,6 +138,7 @@ func TestReadersSeeAllAcknowledgedMutationsWhileOthersWrite(t *testing.T) {
 		writing.Go(func() {
 			for i := range perWriter {
 				seq, mut := historyMutation(w, i)
+				mt.OrderGroup()
 				mt.Apply(seq, memtable.ChangeOf(mut))
 				applied[w].Store(int64(i + 1))
 			}

@@ -119,6 +119,7 @@ func TestFindingARowComparesLogarithmicallyManyKeys(t *testing.T) {
 	for i := range rows { // rising keys, as by a clock
 		m.Apply(uint64(i+1), ChangeOf(&row.Mutation{Key: fmt.Appendf(nil, "%08d", i), PutRow: true}))
 	}
+	m.order()
 	// The level sizes decide the length of a descent.
 	want := float64(rows)
 	for level := range int(m.height.Load()) {
@@ -155,20 +156,21 @@ func TestARowIsInsertedRightlyAtAnOutdatedPlace(t *testing.T) {
 	const height = 3
 	for _, overtaken := range [][]string{{"c"}, {"e"}, {"c", "e"}, {"e", "c"}, {"b", "c", "e", "f"}, {"f", "e", "c", "b"}} {
 		m := New(Options{})
-		var s rowSplice
-		for _, key := range []string{"a", "g"} {
-			m.findSplice([]byte(key), &s)
-			insertAt(m, key, &s, height)
+		place := func(key string) *rowSplice {
+			d := []descent{{key: []byte(key)}}
+			m.descend(d)
+			return &d[0].splice
 		}
-		var outdated rowSplice
-		m.findSplice([]byte("d"), &outdated)
+		for _, key := range []string{"a", "g"} {
+			insertAt(m, key, place(key), height)
+		}
+		outdated := place("d")
 		want := []string{"a", "d", "g"}
 		for _, key := range overtaken {
-			m.findSplice([]byte(key), &s)
-			insertAt(m, key, &s, height)
+			insertAt(m, key, place(key), height)
 			want = append(want, key)
 		}
-		insertAt(m, "d", &outdated, height)
+		insertAt(m, "d", outdated, height)
 		slices.Sort(want)
 		for level := range height {
 			var got []string
@@ -194,6 +196,7 @@ func TestABackLinkNeverMovesBack(t *testing.T) {
 	for i, key := range []string{"a", "b", "c", "d"} {
 		m.Apply(uint64(i+1), ChangeOf(&row.Mutation{Key: []byte(key), PutRow: true}))
 	}
+	m.order()
 	find := func(key string) (link, *rowNode) { return m.findRow(m.hash.of([]byte(key)), []byte(key)) }
 	a, _ := find("a")
 	b, _ := find("b")

@@ -54,20 +54,26 @@ func (it *Iterator) setRow(l link) bool {
 
 // First positions on the first row.
 func (it *Iterator) First() bool {
+	it.m.order()
 	return it.setRow(link(it.m.row(it.m.head).next(0).Load()))
 }
 
 // Last positions on the last row.
-func (it *Iterator) Last() bool { return it.setRow(it.m.findLast()) }
+func (it *Iterator) Last() bool {
+	it.m.order()
+	return it.setRow(it.m.findLast())
+}
 
 // SeekRow positions on the first row whose key is at least key.
 func (it *Iterator) SeekRow(key []byte) bool {
+	it.m.order()
 	_, l := it.m.findBracket(key)
 	return it.setRow(l) && it.expectNext()
 }
 
 // SeekRowBefore positions on the last row whose key is below key.
 func (it *Iterator) SeekRowBefore(key []byte) bool {
+	it.m.order()
 	l, _ := it.m.findBracket(key)
 	return it.setRow(l)
 }
@@ -86,7 +92,7 @@ func (m *Memtable) Find(key []byte) (p Place, ok bool) {
 	return p, p.node != nil
 }
 
-// InitAt is Init followed by positioning on the row at p.
+// InitAt is Init followed by positioning on the row at p, from which there is no way to the rows beside it.
 func (it *Iterator) InitAt(p *Place) {
 	*it = Iterator{m: p.m, at: p.at, node: p.node, cells: it.cells}
 }
@@ -186,6 +192,7 @@ func (m *Memtable) Sample(apart int64, versions int, fn func(key []byte, size in
 	level := 0
 	for ; level < maxHeight-1 && 4<<(2*level) <= apart; level++ {
 	}
+	m.order()
 	it := m.NewIterator()
 	for l := link(m.row(m.head).next(level).Load()); it.setRow(l); l = link(it.node.next(level).Load()) {
 		size, column, puts := int64(it.node.keyLen), []byte(nil), 0

@@ -57,6 +57,7 @@ type Memtable struct {
 	ordered atomic.Bool   // that row came right behind the one inserted before it; stored by the writer that has last
 	seed    uint64
 	rows    atomic.Int64
+	pending pendingRows
 	hash    rowHash
 	nodes   region // row nodes, small packed parts
 	data    region // larger packed parts, indexes
@@ -101,7 +102,7 @@ func (m *Memtable) Free() { m.arena.free() }
 
 // Apply adds a normalized change at a sequence number. It copies the memory that the change
 // refers to. Changes of different rows may be applied at the same time; those of one row must be
-// applied one after the other, with rising sequence numbers. Readers may run at any time.
+// applied one after the other, with rising sequence numbers. Readers may run at any time. OrderGroup follows it.
 //
 // Apply leaves out a row marker that changes nothing for any reader: one of a row whose live
 // marker in this memtable expires in the same second or later. A change without any other cell
@@ -117,7 +118,6 @@ func (m *Memtable) Apply(seq uint64, c *row.Change) (used int64) {
 			return 0
 		}
 	}
-	m.expectDescent()
 	hash := m.hash.of(c.Key)
 	if m.comesNext(c.Key) {
 		m.hash.expect(hash)
@@ -132,7 +132,7 @@ func (m *Memtable) Apply(seq uint64, c *row.Change) (used int64) {
 // The answer holds for the goroutine that writes the row: no other one can insert it.
 func (m *Memtable) comesNext(key []byte) bool {
 	last := link(m.last.Load())
-	if last == inUse || !m.ordered.Load() || bytes.Compare(m.row(last).key(), key) >= 0 {
+	if last == inUse || !m.ordered.Load() || m.pending.rows.Load() > 0 || bytes.Compare(m.row(last).key(), key) >= 0 {
 		return false
 	}
 	next := link(m.row(last).next(0).Load())
@@ -142,24 +142,11 @@ func (m *Memtable) comesNext(key []byte) bool {
 // Hot is the size of the beginning of a Memtable, which Apply reads.
 const Hot = int(unsafe.Offsetof(Memtable{}.arena) + unsafe.Sizeof(arena{}.bases))
 
-// Expect prefetches what Apply reads behind the beginning: the slabs being filled, and the head of the row
-// list. It reads nothing of the slabs, so it may be called at any time, also after Free.
+// Expect prefetches what Apply reads behind the beginning: the slabs being filled. It reads nothing of them, so it may
+// be called at any time, also after Free.
 func (m *Memtable) Expect() {
 	prefetch.Range(uintptr(unsafe.Pointer(m.nodes.current.Load())), int(unsafe.Sizeof(slab{})))
 	prefetch.Range(uintptr(unsafe.Pointer(m.data.current.Load())), int(unsafe.Sizeof(slab{})))
-	prefetch.Range(uintptr(m.arena.at(m.head)), rowHeader+maxHeight*linkSize)
-}
-
-// expectDescent prefetches the first row of the lowest levels. In a memtable of a few hundred rows a descent
-// meets some of them, since it leaves the head late; in others it is for nothing, and costs next to nothing.
-func (m *Memtable) expectDescent() {
-	const levels = 4 // as many as 250 rows have
-	head := m.row(m.head)
-	for level := range min(int(m.height.Load()), levels) {
-		if l := link(head.next(level).Load()); l != 0 {
-			prefetch.Range(uintptr(m.arena.at(l)), prefetch.Line)
-		}
-	}
 }
 
 // insertRow adds a row with its first change.
@@ -177,35 +164,39 @@ func (m *Memtable) insertRow(hash, seq uint64, c *row.Change, marker int64) (use
 		l, n = m.newRowNode(height, len(c.Key))
 		packed, part = m.arena.alloc(&m.data, size)
 	}
-	prefetch.Range(uintptr(part), min(size, maxExpected)) // written once the row's place is found
 	n.packed, n.keyLen, n.height = packed, uint16(len(c.Key)), uint8(height)
 	n.index.Store(0)
 	copy(n.key(), c.Key)
-	var own rowSplice
-	last := link(m.last.Swap(inUse))
-	s := m.place(c.Key, height, last, &own)
 	(*packedPart)(part).fill(seq, c, marker)
-	m.linkRow(l, n, c.Key, s)
-	if last != inUse {
-		m.inserted(l, last, s)
+	if !m.linkInOrder(l, n, c.Key) {
+		m.pend(l, n)
 	}
 	m.addRow(hash, l)
 	return roundUp(rowHeader+nominalHeight*linkSize+len(c.Key)) + roundUp(size) + wordSize + hashBytesPerRow
 }
 
-// place finds where a new row belongs in the row list: from the row inserted last on while rows come
-// in order, else in own. last is that row, or inUse: another writer has it.
-func (m *Memtable) place(key []byte, height int, last link, own *rowSplice) *rowSplice {
-	if last != inUse && m.ordered.Load() && m.follows(key, height, &m.recent) {
-		return &m.recent
+// linkInOrder puts a filled node into the list if it belongs right behind the row inserted last, as keys in order do.
+func (m *Memtable) linkInOrder(l link, n *rowNode, key []byte) bool {
+	if !m.ordered.Load() {
+		return false
 	}
-	m.findSplice(key, own)
-	return own
+	last := link(m.last.Swap(inUse))
+	if last == inUse {
+		return false
+	}
+	if !m.ordered.Load() || !m.follows(key, int(n.height), &m.recent) {
+		m.ordered.Store(false)
+		m.last.Store(uint32(last))
+		return false
+	}
+	m.linkRow(l, n, key, &m.recent)
+	m.inserted(l, last, &m.recent)
+	return true
 }
 
-// inserted notes that the row l was inserted at s. last is the row inserted before it.
+// inserted notes that the row l was inserted at s, which may be out of date. last is the row inserted before it.
 func (m *Memtable) inserted(l, last link, s *rowSplice) {
-	ordered := s.prev[0] == last
+	ordered := link(m.row(l).prev.Load()) == last
 	if ordered != m.ordered.Load() {
 		m.ordered.Store(ordered)
 	}

@@ -302,6 +302,7 @@ func TestApplyAndReadsDoNotAllocate(t *testing.T) {
 		for ok := it.SeekRowExact(mut.Key) && it.FirstCell(); ok; ok = it.NextCell() {
 		}
 		it.SeekCell(column, row.MaxVersion)
+		it.SeekRow(mut.Key)
 		it.PrevRow()
 	}
 	if n := testing.AllocsPerRun(100, read); n != 0 {

@@ -78,19 +78,6 @@ func (m *Memtable) follows(key []byte, height int, s *rowSplice) bool {
 	return true
 }
 
-// findSplice finds the place of key.
-func (m *Memtable) findSplice(key []byte, s *rowSplice) {
-	top := int(m.height.Load())
-	for level := top; level < maxHeight; level++ {
-		s.prev[level], s.next[level] = m.head, 0
-	}
-	prev, after := m.head, link(0)
-	for level := top - 1; level >= 0; level-- {
-		prev, after = m.findAtLevel(key, level, prev, after)
-		s.prev[level], s.next[level] = prev, after
-	}
-}
-
 // findAtLevel walks one level from prev, a row before key, to the last row
 // before key and returns it and its successor. after is a row known to be at
 // or after key, or nil.

@@ -196,6 +196,7 @@ func TestAMemtableThatNeededNothingIsFlushed(t *testing.T) {
 	if spare, waiting := slot.Apply(r.seq, c); spare != 100 || waiting != 100 {
 		t.Fatalf("%d bytes spare, %d waiting", spare, waiting)
 	}
+	slot.Done()
 	for _, g := range Together(trees, row.MaxSequence) {
 		_, _, err := Flush(g, settled)
 		must(t, err)

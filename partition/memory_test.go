@@ -46,6 +46,7 @@ func TestBytesNotNeededAreGivenBackOnce(t *testing.T) {
 				unused, rotated := slot.Apply(seq, c)
 				spare.Add(unused)
 				waiting.Add(rotated)
+				slot.Done()
 			})
 		}
 		moved.Store(r.tree.Rotate(r.seq + 1))

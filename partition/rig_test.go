@@ -166,7 +166,9 @@ func (r *rig) apply(t *Tree, m *row.Mutation, segment uint64) {
 	c := new(row.Change)
 	must(r.t, c.Set(m))
 	r.seq++
-	t.Reserve(memtable.EstimateSize(c), segment, segment).Apply(r.seq, c)
+	slot := t.Reserve(memtable.EstimateSize(c), segment, segment)
+	slot.Apply(r.seq, c)
+	slot.Done()
 }
 
 // put writes one column of a row.

@@ -21,7 +21,7 @@ type memory struct {
 	holders atomic.Int64
 
 	// writers counts the mutations that have a place reserved in the memtable and are not
-	// applied yet. It rises only while the memtable is mutable, so after the rotation
+	// done yet. It rises only while the memtable is mutable, so after the rotation
 	// writers.Wait returns when the content is final.
 	writers sync.WaitGroup
 

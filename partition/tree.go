@@ -167,7 +167,7 @@ type Slot struct {
 // Apply inserts the change. Changes of one row must be applied one after the other, in the order
 // of their sequence numbers; the owner holds the row's latch. spare is how many of the reserved
 // bytes were not needed, and waiting is how many of these had been counted as waiting for a
-// flush.
+// flush. Done follows it.
 func (s Slot) Apply(seq uint64, c *row.Change) (spare, waiting int64) {
 	m := s.memory
 	spare = s.size - m.table.Apply(seq, c)
@@ -175,8 +175,13 @@ func (s Slot) Apply(seq uint64, c *row.Change) (spare, waiting int64) {
 	if m.reserved.Add(-spare)&rotatedBit != 0 {
 		waiting = spare
 	}
-	m.writers.Done()
 	return spare, waiting
+}
+
+// Done ends the use of the slot, when the change is visible. The memtable may be flushed then.
+func (s Slot) Done() {
+	s.memory.table.OrderGroup()
+	s.memory.writers.Done()
 }
 
 // Full reports whether the mutable memtable has no room for a mutation of that

@@ -258,6 +258,7 @@ func TestRoomInMemtables(t *testing.T) {
 	}
 	r.seq++
 	spare, waiting := slot.Apply(r.seq, c)
+	slot.Done()
 	size := 500 - spare
 	if size <= 0 || size > memtable.EstimateSize(c) || waiting != 0 {
 		t.Errorf("%d bytes taken, %d of the others waiting", size, waiting)

@@ -62,7 +62,9 @@ func apply(t *testing.T, c *Change, seq uint64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tree.Reserve(p.Size, 1, 1).Apply(seq, p.Change)
+	slot := tree.Reserve(p.Size, 1, 1)
+	slot.Apply(seq, p.Change)
+	slot.Done()
 }
 
 // cells shows what a change writes.

@@ -185,6 +185,7 @@ func (p *Pipeline) Enter(ctx context.Context, to manifest.LogPoint, foreign bool
 		p.external.owed.Add(int64(p.gate.Owe(size - spare)))
 	}
 	p.queue.applied(t, p.publishable)
+	w.done()
 	p.shown(to, foreign)
 	return nil
 }

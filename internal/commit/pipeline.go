@@ -183,6 +183,7 @@ func (p *Pipeline) Write(ctx context.Context, w *Write, micros int64) error {
 	w.commit.pause = p.gate.Owe(size - spare)
 	// A later commit may already have made this one durable, and wait for it to be applied.
 	p.queue.applied(t, p.publishable)
+	w.done()
 	return nil
 }
 

@@ -139,6 +139,15 @@ func (w *Write) apply() (spare, waiting int64) {
 	return spare, waiting
 }
 
+// done lets go of the memtables. The write is visible, as far as it depends on this.
+func (w *Write) done() {
+	for i := range w.mutations {
+		if m := &w.mutations[i]; m.tree != nil {
+			m.slot.Done()
+		}
+	}
+}
+
 // Commit is a write on its way to durability.
 type Commit struct {
 	pipeline *Pipeline

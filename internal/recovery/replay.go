@@ -212,7 +212,9 @@ func (r *Replay) insert(segment uint64, insertions ...Insertion) error {
 	}
 	for _, i := range insertions {
 		if i.Seq > i.Tree.FlushedSeq() {
-			spare, _ := i.Tree.Reserve(i.Size, segment, segment).Apply(i.Seq, i.Change)
+			slot := i.Tree.Reserve(i.Size, segment, segment)
+			spare, _ := slot.Apply(i.Seq, i.Change)
+			slot.Done()
 			r.Memory.Add(i.Size - spare)
 			r.Applied++
 		}

@@ -82,7 +82,9 @@ func (r *rig) write(t fataler, n int64, columns int) {
 		t.Fatal(err)
 	}
 	r.seq++
-	r.Find(c.Key).Reserve(1<<16, 1, 1).Apply(r.seq, c)
+	slot := r.Find(c.Key).Reserve(1<<16, 1, 1)
+	slot.Apply(r.seq, c)
+	slot.Done()
 }
 
 // walk begins a walk over all that is written.
