@@ -186,6 +186,7 @@ func TestRowsInsertedAtOnePlaceByManyWritersAreAllThere(t *testing.T) {
 				for i := range 200 {
 					mut := row.Mutation{Key: fmt.Appendf(nil, "%06d", i*8+w), PutRow: true}
 					mt.Apply(uint64(round*10_000+i*8+w+1), memtable.ChangeOf(&mut))
+					mt.OrderGroup()
 				}
 			})
 		}

@@ -11,9 +11,9 @@ import (
 const maxExpected = 2 << 10
 
 // Iterator walks the rows of a memtable in key order and the cells of the current row in cell
-// order. One goroutine uses it at a time, beside any number of writers. It sees rows and cells
-// that are added behind its cursors. It may see some cells of a mutation that is being applied,
-// so a reader ignores sequence numbers that were not visible when it began.
+// order. One goroutine uses it at a time, beside any number of writers. It sees cells that are
+// added behind its cursors, and perhaps rows. It may see some cells of a mutation that is being
+// applied, so a reader ignores sequence numbers that were not visible when it began.
 //
 // Keys, columns and values point into the memtable and stay valid until it is freed, even after
 // the iterator has moved. There are no errors.

@@ -54,7 +54,8 @@ type Memtable struct {
 	head    link // of the row list: a node with a full tower and no key
 	height  atomic.Uint32
 	last    atomic.Uint32 // the row inserted last; inUse while a writer has it, ordered and recent
-	ordered atomic.Bool   // that row came right behind the one inserted before it; stored by the writer that has last
+	ordered atomic.Bool   // rows come right behind the one inserted before them; stored by the writer that has last
+	strayed bool          // but the last one did not
 	seed    uint64
 	rows    atomic.Int64
 	pending pendingRows
@@ -102,7 +103,8 @@ func (m *Memtable) Free() { m.arena.free() }
 
 // Apply adds a normalized change at a sequence number. It copies the memory that the change
 // refers to. Changes of different rows may be applied at the same time; those of one row must be
-// applied one after the other, with rising sequence numbers. Readers may run at any time. OrderGroup follows it.
+// applied one after the other, with rising sequence numbers. Readers may run at any time. OrderGroup does a part of the
+// work later, if it is called.
 //
 // Apply leaves out a row marker that changes nothing for any reader: one of a row whose live
 // marker in this memtable expires in the same second or later. A change without any other cell
@@ -175,40 +177,50 @@ func (m *Memtable) insertRow(hash, seq uint64, c *row.Change, marker int64) (use
 	return roundUp(rowHeader+nominalHeight*linkSize+len(c.Key)) + roundUp(size) + wordSize + hashBytesPerRow
 }
 
-// linkInOrder puts a filled node into the list if it belongs right behind the row inserted last, as keys in order do.
+// linkInOrder puts a filled node into the list if rows come in order: from the row inserted last on, or after a descent
+// if this one does not belong there. Runs of rows in order may begin anywhere, so only a second such row in succession
+// ends the order. It returns false if rows do not come in order.
 func (m *Memtable) linkInOrder(l link, n *rowNode, key []byte) bool {
 	if !m.ordered.Load() {
 		return false
 	}
+	own := [1]descent{{key: key}}
 	last := link(m.last.Swap(inUse))
 	if last == inUse {
-		return false
+		m.descend(own[:])
+		m.linkRow(l, n, key, &own[0].splice)
+		return true
 	}
-	if !m.ordered.Load() || !m.follows(key, int(n.height), &m.recent) {
+	defer func() { m.last.Store(uint32(last)) }()
+	s := &m.recent
+	switch {
+	case !m.ordered.Load():
+		return false
+	case m.follows(key, int(n.height), s):
+		m.strayed = false
+	case m.strayed:
+		m.strayed = false
 		m.ordered.Store(false)
-		m.last.Store(uint32(last))
 		return false
+	default:
+		m.strayed = true
+		m.descend(own[:])
+		s = &own[0].splice
 	}
-	m.linkRow(l, n, key, &m.recent)
-	m.inserted(l, last, &m.recent)
+	m.linkRow(l, n, key, s)
+	m.lastAt(l, s)
+	last = l
 	return true
 }
 
-// inserted notes that the row l was inserted at s, which may be out of date. last is the row inserted before it.
-func (m *Memtable) inserted(l, last link, s *rowSplice) {
-	ordered := link(m.row(l).prev.Load()) == last
-	if ordered != m.ordered.Load() {
-		m.ordered.Store(ordered)
+// lastAt notes the place behind the row l, which was inserted at s, which may be out of date. REQUIRES: the caller has last.
+func (m *Memtable) lastAt(l link, s *rowSplice) {
+	if s != &m.recent {
+		m.recent = *s
 	}
-	if ordered {
-		if s != &m.recent {
-			m.recent = *s
-		}
-		for level := range int(m.row(l).height) {
-			m.recent.prev[level] = l
-		}
+	for level := range int(m.row(l).height) {
+		m.recent.prev[level] = l
 	}
-	m.last.Store(uint32(l))
 }
 
 // newRowNode allocates a row node and extra bytes behind its tower.

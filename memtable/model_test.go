@@ -288,11 +288,22 @@ func TestMemtableAnswersLikeASortedMap(t *testing.T) {
 		for i := range pool {
 			pool[i] = randomKey(random)
 		}
+		slices.SortFunc(pool, bytes.Compare)
 		for i := range mutations {
-			mut := randomMutation(random, pool[random.IntN(keys)])
+			at := random.IntN(keys)
+			if i%40 < 20 { // some in order, some more than once
+				at = i % keys
+			}
+			mut := randomMutation(random, pool[at])
 			seq := uint64(i*3 + 7)
 			mt.Apply(seq, memtable.ChangeOf(mut))
 			m.apply(seq, mut)
+			switch random.IntN(8) {
+			case 0:
+				mt.NewIterator().SeekRow(mut.Key)
+			case 1, 2:
+				mt.OrderGroup()
+			}
 		}
 		m.check(t, mt, random)
 	})

@@ -21,15 +21,20 @@ import (
 const (
 	// groupRows is how many descents take turns.
 	groupRows = 32
-	// mostPending: with so many rows pending, a writer waits for a reader that has the lock.
-	mostPending = 16 * groupRows
+	// mostStacked: Apply puts rows into the list when so many are on the stack. A reader then puts in no more than these,
+	// which takes some 80 us.
+	mostStacked = 4 * groupRows
+	// looks is how often a reader looks before it sleeps, some 15 us: a group takes less, and a goroutine that sleeps
+	// runs late.
+	looks = 1000
 )
 
 // pendingRows are rows that are in the hash and not in the list.
 type pendingRows struct {
-	newest atomic.Uint32 // a stack: prev of each leads to the one before
-	rows   atomic.Int32  // until they are in the list; counted before they are on the stack
-	mu     sync.RWMutex  // writers share it while they put groups into the list, and a reader has it alone
+	newest  atomic.Uint32 // a stack: prev of each leads to the one before
+	stacked atomic.Int32  // rows on the stack
+	rows    atomic.Int32  // rows that are not in the list; counted before they are on the stack
+	mu      sync.RWMutex  // writers share it while they put groups into the list, and a reader has it alone
 }
 
 // pend leaves a filled node to be put into the list.
@@ -39,72 +44,83 @@ func (m *Memtable) pend(l link, n *rowNode) {
 		before := m.pending.newest.Load()
 		n.prev.Store(before)
 		if m.pending.newest.CompareAndSwap(before, uint32(l)) {
-			return
+			break
 		}
+	}
+	if m.pending.stacked.Add(1) >= mostStacked {
+		m.pending.mu.RLock()
+		m.linkPending()
+		m.pending.mu.RUnlock()
 	}
 }
 
-// OrderGroup puts rows into the list if there is a group of them, which takes some 20 us. Writers call it when their
-// changes are visible, so that no other writer waits for it.
+// OrderGroup puts rows into the list if there is a group of them, which takes some 20 us. Writers call it when nothing
+// waits for their changes any more.
 func (m *Memtable) OrderGroup() {
-	rows := m.pending.rows.Load()
-	if rows < groupRows {
-		return
+	if m.pending.stacked.Load() >= groupRows && m.pending.mu.TryRLock() {
+		m.linkPending()
+		m.pending.mu.RUnlock()
 	}
-	if rows >= mostPending {
-		m.pending.mu.RLock()
-	} else if !m.pending.mu.TryRLock() {
-		return
-	}
-	m.linkPending()
-	m.pending.mu.RUnlock()
 }
 
 // order puts all rows that were applied into the list.
 func (m *Memtable) order() {
-	if m.pending.rows.Load() > 0 {
-		m.pending.mu.Lock()
+	for look := 0; m.pending.rows.Load() > 0; look++ {
+		if look == looks {
+			m.pending.mu.Lock()
+		} else if !m.pending.mu.TryLock() {
+			continue
+		}
 		m.linkPending()
 		m.pending.mu.Unlock()
+		return
 	}
 }
 
 // linkPending puts what is on the stack into the list, in the order of insertion. REQUIRES: pending.mu is held.
 func (m *Memtable) linkPending() {
 	var oldest, next link
+	rows := int32(0)
 	for l := link(m.pending.newest.Swap(0)); l != 0; oldest, l = l, next { // reverse the stack
 		next = link(m.row(l).prev.Load())
 		m.row(l).prev.Store(uint32(oldest))
+		rows++
 	}
-	var group [groupRows]descent
+	m.pending.stacked.Add(-rows)
 	for oldest != 0 {
-		n := 0
-		for ; n < groupRows && oldest != 0; n++ {
-			r := m.row(oldest)
-			group[n].at, group[n].key = oldest, r.key()
-			oldest = link(r.prev.Load())
-		}
-		m.linkGroup(group[:n])
-		m.pending.rows.Add(int32(-n))
+		oldest = m.linkGroup(oldest)
 	}
 }
 
-// linkGroup puts the rows of some descents into the list.
-func (m *Memtable) linkGroup(group []descent) {
-	m.descend(group)
-	last := link(m.last.Swap(inUse))
-	before := last
-	for i := range group {
+// linkGroup puts the rows from oldest on into the list, at most a group of them, and returns the next one.
+func (m *Memtable) linkGroup(oldest link) (next link) {
+	var group [groupRows]descent
+	n := 0
+	for ; n < groupRows && oldest != 0; n++ {
+		r := m.row(oldest)
+		group[n].at, group[n].key = oldest, r.key()
+		oldest = link(r.prev.Load())
+	}
+	m.descend(group[:n])
+	for i := range n {
 		d := &group[i]
 		m.linkRow(d.at, m.row(d.at), d.key, &d.splice)
-		if i < len(group)-1 {
-			before = d.at
+	}
+	m.pending.rows.Add(int32(-n))
+	if last := link(m.last.Swap(inUse)); last != inUse {
+		d, before := &group[n-1], last
+		if n > 1 {
+			before = group[n-2].at
 		}
+		if !m.ordered.Load() { // else last is where rows come in order
+			last = d.at
+			if m.ordered.Store(link(m.row(d.at).prev.Load()) == before); m.ordered.Load() {
+				m.lastAt(d.at, &d.splice)
+			}
+		}
+		m.last.Store(uint32(last))
 	}
-	if last != inUse {
-		d := &group[len(group)-1]
-		m.inserted(d.at, before, &d.splice)
-	}
+	return oldest
 }
 
 // descent is the search for the place of a row.

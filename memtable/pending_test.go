@@ -2,7 +2,10 @@ package memtable
 
 import (
 	"fmt"
+	"runtime"
 	"testing"
+
+	"github.com/flagstone-db/flagstone/row"
 )
 
 // listed counts the rows that are in the row list.
@@ -28,22 +31,41 @@ func TestRowsComeIntoTheListInGroups(t *testing.T) {
 	checkLevels(t, m, 3*groupRows)
 }
 
-// TestWritersGoOnWhileAReaderHasTheLock has a reader that puts rows into the list for long.
-func TestWritersGoOnWhileAReaderHasTheLock(t *testing.T) {
+// TestAWriterPutsRowsIntoTheListItself applies rows without OrderGroup, as a batch and a transaction do.
+func TestAWriterPutsRowsIntoTheListItself(t *testing.T) {
 	m := New(Options{Seed: 1})
-	m.pending.mu.Lock()
-	for i := range mostPending - 1 {
-		insert(m, i, fmt.Appendf(nil, "%06d", 10_000-i))
+	for i := range 3*mostStacked + 1 {
+		m.Apply(uint64(i+1), ChangeOf(&row.Mutation{Key: fmt.Appendf(nil, "%06d", 10_000-i), PutRow: true}))
+		if got, want := listed(m), (i+1)/mostStacked*mostStacked; got != want {
+			t.Fatalf("%d rows of %d are in the list, want %d", got, i+1, want)
+		}
 	}
-	if got := listed(m); got != 0 {
-		t.Fatalf("%d rows are in the list", got)
+	checkLevels(t, m, 3*mostStacked+1)
+}
+
+// TestAReadWaitsForRowsThatAWriterPutsIntoTheList has a writer that took a row off the stack and is slow.
+func TestAReadWaitsForRowsThatAWriterPutsIntoTheList(t *testing.T) {
+	m := New(Options{Seed: 1})
+	insert(m, 1, []byte("row"))
+	m.pending.mu.RLock()
+	taken := link(m.pending.newest.Swap(0))
+	m.pending.stacked.Add(-1)
+	found := make(chan bool)
+	go func() { found <- m.NewIterator().SeekRow([]byte("row")) }()
+	for m.pending.mu.TryRLock() { // until the reader waits for the lock
+		m.pending.mu.RUnlock()
+		runtime.Gosched()
 	}
-	m.pending.mu.Unlock()
-	insert(m, mostPending, []byte("last"))
-	if got := listed(m); got != mostPending {
-		t.Errorf("%d rows are in the list, want %d", got, mostPending)
+	select {
+	case ok := <-found:
+		t.Fatalf("the read has ended: %v", ok)
+	default:
 	}
-	checkLevels(t, m, mostPending)
+	m.linkGroup(taken)
+	m.pending.mu.RUnlock()
+	if !<-found {
+		t.Error("the row was not found")
+	}
 }
 
 func TestOrderedReadsSeeWhatIsPending(t *testing.T) {

@@ -9,7 +9,7 @@ package memtable
 //
 // The tower has only the levels of its node. prev leads to some earlier row: the predecessor,
 // except while rows are being inserted between the two, and then a reader walks on from there. It
-// makes stepping backward cheap.
+// makes stepping backward cheap. Of a row that is pending it leads to the one that pends before it.
 //
 // A level holds a quarter of the nodes of the level below.
 //

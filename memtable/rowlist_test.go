@@ -84,16 +84,22 @@ func TestRowsInOrderAreInsertedBehindEachOther(t *testing.T) {
 			t.Fatalf("the place behind row %d is not known", i)
 		}
 	}
-	for i, key := range []string{"000100+", "000007+", "000003+"} {
-		if insert(m, 300+i, []byte(key)); m.ordered.Load() {
-			t.Errorf("row %q came in order", key)
+	for i, c := range []struct {
+		key     string
+		ordered bool
+	}{{"000100+", true}, {"000100+a", true}, {"000007+", true}, {"000003+", false}} {
+		if insert(m, 300+i, []byte(c.key)); m.ordered.Load() != c.ordered {
+			t.Errorf("rows come in order behind row %q: %v", c.key, !c.ordered)
 		}
 	}
-	insert(m, 303, []byte("000003+a"))
+	if listed(m) != 303 {
+		t.Errorf("%d rows are in the list, want all but the one that ended the order", listed(m))
+	}
+	insert(m, 304, []byte("000003+a"))
 	if m.order(); !m.ordered.Load() {
 		t.Error("a row right behind the last one did not come in order")
 	}
-	checkLevels(t, m, 304)
+	checkLevels(t, m, 305)
 }
 
 // TestOnlyARowBetweenTheLastOneAndTheNextComesNext asks about the rows that are there, and about others.
@@ -126,8 +132,10 @@ func TestOnlyARowBetweenTheLastOneAndTheNextComesNext(t *testing.T) {
 		t.Error("a row comes next that may be pending")
 	}
 	m.pending.rows.Add(-1)
-	if insert(m, 3, []byte("a")); m.comesNext([]byte("aa")) {
-		t.Error("a row comes next behind one that did not")
+	insert(m, 3, []byte("a"))
+	insert(m, 4, []byte("0"))
+	if m.order(); m.comesNext([]byte("00")) {
+		t.Error("a row comes next behind two that did not")
 	}
 }
 
@@ -137,11 +145,16 @@ func TestRowsInOrderPassThoseOfWritersThatFoundThePlaceInUse(t *testing.T) {
 	m := New(Options{Seed: 1})
 	const rounds = 300
 	for i := range rounds {
-		insert(m, 3*i, fmt.Appendf(nil, "%06d", i))
+		if insert(m, 3*i, fmt.Appendf(nil, "%06d", i)); i < groupRows-1 {
+			continue
+		}
+		if !m.ordered.Load() {
+			t.Fatalf("row %d did not come in order", i)
+		}
 		last := m.last.Swap(inUse)
 		insert(m, 3*i+1, fmt.Appendf(nil, "%06d+", i-1))
 		insert(m, 3*i+2, fmt.Appendf(nil, "%06d+", 2*rounds-i))
 		m.last.Store(last)
 	}
-	checkLevels(t, m, 3*rounds)
+	checkLevels(t, m, 3*rounds-2*(groupRows-1))
 }

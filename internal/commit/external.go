@@ -185,8 +185,8 @@ func (p *Pipeline) Enter(ctx context.Context, to manifest.LogPoint, foreign bool
 		p.external.owed.Add(int64(p.gate.Owe(size - spare)))
 	}
 	p.queue.applied(t, p.publishable)
-	w.done()
 	p.shown(to, foreign)
+	w.done()
 	return nil
 }
 
