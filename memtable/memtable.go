@@ -55,7 +55,7 @@ type Memtable struct {
 	height  atomic.Uint32
 	last    atomic.Uint32 // the row inserted last; inUse while a writer has it, ordered and recent
 	ordered atomic.Bool   // rows come right behind the one inserted before them; stored by the writer that has last
-	strayed bool          // but the last one did not
+	strays  uint8         // how many of the last rows did not, though the ones before them did
 	seed    uint64
 	rows    atomic.Int64
 	pending pendingRows
@@ -177,9 +177,12 @@ func (m *Memtable) insertRow(hash, seq uint64, c *row.Change, marker int64) (use
 	return roundUp(rowHeader+nominalHeight*linkSize+len(c.Key)) + roundUp(size) + wordSize + hashBytesPerRow
 }
 
-// linkInOrder puts a filled node into the list if rows come in order: from the row inserted last on, or after a descent
-// if this one does not belong there. Runs of rows in order may begin anywhere, so only a second such row in succession
-// ends the order. It returns false if rows do not come in order.
+// maxStrays is how many rows in succession may be out of order. One may lie anywhere, and rows go on behind the one
+// before it; the second may begin another run of rows in order.
+const maxStrays = 2
+
+// linkInOrder puts a filled node into the list if rows come in order: right behind the row inserted last, or elsewhere
+// after a descent. It returns false if rows do not come in order, or no longer.
 func (m *Memtable) linkInOrder(l link, n *rowNode, key []byte) bool {
 	if !m.ordered.Load() {
 		return false
@@ -197,19 +200,21 @@ func (m *Memtable) linkInOrder(l link, n *rowNode, key []byte) bool {
 	case !m.ordered.Load():
 		return false
 	case m.follows(key, int(n.height), s):
-		m.strayed = false
-	case m.strayed:
-		m.strayed = false
+		m.strays = 0
+	case m.strays == maxStrays:
+		m.strays = 0
 		m.ordered.Store(false)
 		return false
 	default:
-		m.strayed = true
+		m.strays++
 		m.descend(own[:])
 		s = &own[0].splice
 	}
 	m.linkRow(l, n, key, s)
-	m.lastAt(l, s)
-	last = l
+	if m.strays != 1 {
+		m.lastAt(l, s)
+		last = l
+	}
 	return true
 }
 

@@ -8,7 +8,7 @@ package memtable
 //	Apply ──► row hash ──► point reads
 //	  └─────► pending ──OrderGroup──► row list ──► ordered reads
 //
-// Rows that come in order go to the list directly: they need no descent.
+// Rows that come in order go to the list directly.
 
 import (
 	"bytes"
@@ -21,43 +21,50 @@ import (
 const (
 	// groupRows is how many descents take turns.
 	groupRows = 32
-	// mostStacked: Apply puts rows into the list when so many are on the stack. A reader then puts in no more than these,
-	// which takes some 80 us.
+	// mostStacked: Apply puts rows into the list when so many are on the stack, so that a reader mostly puts in no more
+	// than these, which takes some 80 us.
 	mostStacked = 4 * groupRows
-	// looks is how often a reader looks before it sleeps, some 15 us: a group takes less, and a goroutine that sleeps
-	// runs late.
+	// looks is how often a reader looks before it sleeps, some 15 us: a group takes about as long, and a goroutine that
+	// sleeps runs late.
 	looks = 1000
 )
 
 // pendingRows are rows that are in the hash and not in the list.
 type pendingRows struct {
-	newest  atomic.Uint32 // a stack: prev of each leads to the one before
-	stacked atomic.Int32  // rows on the stack
-	rows    atomic.Int32  // rows that are not in the list; counted before they are on the stack
-	mu      sync.RWMutex  // writers share it while they put groups into the list, and a reader has it alone
+	stack atomic.Uint64 // how many rows are on it, and, in the lower half, the newest; prev of each leads to the one before
+	rows  atomic.Int32  // not in the list; counted before they are on the stack
+	mu    sync.RWMutex  // writers share it while they put rows into the list, and a reader has it alone
 }
+
+// stacked is how many rows are on the stack.
+func (p *pendingRows) stacked() int { return int(p.stack.Load() >> 32) }
 
 // pend leaves a filled node to be put into the list.
 func (m *Memtable) pend(l link, n *rowNode) {
 	m.pending.rows.Add(1)
 	for {
-		before := m.pending.newest.Load()
-		n.prev.Store(before)
-		if m.pending.newest.CompareAndSwap(before, uint32(l)) {
+		before := m.pending.stack.Load()
+		n.prev.Store(uint32(before))
+		if m.pending.stack.CompareAndSwap(before, (before>>32+1)<<32|uint64(l)) {
 			break
 		}
 	}
-	if m.pending.stacked.Add(1) >= mostStacked {
-		m.pending.mu.RLock()
-		m.linkPending()
-		m.pending.mu.RUnlock()
+	if m.pending.stacked() >= mostStacked {
+		m.tryLinkPending()
 	}
 }
 
-// OrderGroup puts rows into the list if there is a group of them, which takes some 20 us. Writers call it when nothing
-// waits for their changes any more.
+// OrderGroup puts rows into the list if there is a group of them, which takes some 20 us, or if others come in order
+// meanwhile. Writers call it when their change is applied, and no later one waits for that.
 func (m *Memtable) OrderGroup() {
-	if m.pending.stacked.Load() >= groupRows && m.pending.mu.TryRLock() {
+	if n := m.pending.stacked(); n >= groupRows || n > 0 && m.ordered.Load() {
+		m.tryLinkPending()
+	}
+}
+
+// tryLinkPending puts rows into the list, unless a reader does so or waits for that.
+func (m *Memtable) tryLinkPending() {
+	if m.pending.mu.TryRLock() {
 		m.linkPending()
 		m.pending.mu.RUnlock()
 	}
@@ -79,21 +86,19 @@ func (m *Memtable) order() {
 
 // linkPending puts what is on the stack into the list, in the order of insertion. REQUIRES: pending.mu is held.
 func (m *Memtable) linkPending() {
-	var oldest, next link
-	rows := int32(0)
-	for l := link(m.pending.newest.Swap(0)); l != 0; oldest, l = l, next { // reverse the stack
+	var oldest, next, before link
+	for l := link(m.pending.stack.Swap(0)); l != 0; oldest, l = l, next { // reverse the stack
 		next = link(m.row(l).prev.Load())
 		m.row(l).prev.Store(uint32(oldest))
-		rows++
 	}
-	m.pending.stacked.Add(-rows)
 	for oldest != 0 {
-		oldest = m.linkGroup(oldest)
+		oldest, before = m.linkGroup(oldest, before)
 	}
 }
 
-// linkGroup puts the rows from oldest on into the list, at most a group of them, and returns the next one.
-func (m *Memtable) linkGroup(oldest link) (next link) {
+// linkGroup puts the rows from oldest on into the list, at most a group of them. before is the row that came before
+// these, 0 if that is not known. It returns the next row, 0 if there is none, and the last one that it put in.
+func (m *Memtable) linkGroup(oldest, before link) (next, last link) {
 	var group [groupRows]descent
 	n := 0
 	for ; n < groupRows && oldest != 0; n++ {
@@ -107,20 +112,32 @@ func (m *Memtable) linkGroup(oldest link) (next link) {
 		m.linkRow(d.at, m.row(d.at), d.key, &d.splice)
 	}
 	m.pending.rows.Add(int32(-n))
-	if last := link(m.last.Swap(inUse)); last != inUse {
-		d, before := &group[n-1], last
-		if n > 1 {
-			before = group[n-2].at
-		}
-		if !m.ordered.Load() { // else last is where rows come in order
-			last = d.at
-			if m.ordered.Store(link(m.row(d.at).prev.Load()) == before); m.ordered.Load() {
-				m.lastAt(d.at, &d.splice)
-			}
-		}
-		m.last.Store(uint32(last))
+	if n > 1 {
+		before = group[n-2].at
 	}
-	return oldest
+	if oldest == 0 {
+		m.judgeOrder(&group[n-1], before)
+	}
+	return oldest, group[n-1].at
+}
+
+// judgeOrder decides whether rows come in order, if they did not: the last one that was put into the list lies right
+// behind the one before it.
+func (m *Memtable) judgeOrder(d *descent, before link) {
+	last := link(m.last.Swap(inUse))
+	if last == inUse {
+		return
+	}
+	if !m.ordered.Load() {
+		if before == 0 {
+			before = last
+		}
+		if last = d.at; link(m.row(last).prev.Load()) == before {
+			m.ordered.Store(true)
+			m.lastAt(last, &d.splice)
+		}
+	}
+	m.last.Store(uint32(last))
 }
 
 // descent is the search for the place of a row.

@@ -48,23 +48,33 @@ func TestAReadWaitsForRowsThatAWriterPutsIntoTheList(t *testing.T) {
 	m := New(Options{Seed: 1})
 	insert(m, 1, []byte("row"))
 	m.pending.mu.RLock()
-	taken := link(m.pending.newest.Swap(0))
-	m.pending.stacked.Add(-1)
+	taken := link(m.pending.stack.Swap(0))
 	found := make(chan bool)
 	go func() { found <- m.NewIterator().SeekRow([]byte("row")) }()
 	for m.pending.mu.TryRLock() { // until the reader waits for the lock
 		m.pending.mu.RUnlock()
+		select {
+		case ok := <-found:
+			t.Fatalf("the read has ended: %v", ok)
+		default:
+		}
 		runtime.Gosched()
 	}
-	select {
-	case ok := <-found:
-		t.Fatalf("the read has ended: %v", ok)
-	default:
-	}
-	m.linkGroup(taken)
+	m.linkGroup(taken, 0)
 	m.pending.mu.RUnlock()
 	if !<-found {
 		t.Error("the row was not found")
+	}
+}
+
+// TestRowsThatPendAreNotForgottenWhileOthersComeInOrder has few of them, which are no group.
+func TestRowsThatPendAreNotForgottenWhileOthersComeInOrder(t *testing.T) {
+	m := New(Options{Seed: 1})
+	insert(m, 1, []byte("row"))
+	m.ordered.Store(true)
+	m.OrderGroup()
+	if n := listed(m); n != 1 {
+		t.Errorf("%d rows are in the list", n)
 	}
 }
 

@@ -87,19 +87,23 @@ func TestRowsInOrderAreInsertedBehindEachOther(t *testing.T) {
 	for i, c := range []struct {
 		key     string
 		ordered bool
-	}{{"000100+", true}, {"000100+a", true}, {"000007+", true}, {"000003+", false}} {
+	}{
+		{"000100+", true}, {"000300", true}, {"000301", true}, // one row elsewhere
+		{"000100+a", true}, {"000100+b", true}, {"000100+c", true}, {"000100+d", true}, // another run
+		{"000007+", true}, {"000005+", true}, {"000003+", false},
+	} {
 		if insert(m, 300+i, []byte(c.key)); m.ordered.Load() != c.ordered {
 			t.Errorf("rows come in order behind row %q: %v", c.key, !c.ordered)
 		}
 	}
-	if listed(m) != 303 {
+	if listed(m) != 309 {
 		t.Errorf("%d rows are in the list, want all but the one that ended the order", listed(m))
 	}
-	insert(m, 304, []byte("000003+a"))
+	insert(m, 310, []byte("000003+a"))
 	if m.order(); !m.ordered.Load() {
 		t.Error("a row right behind the last one did not come in order")
 	}
-	checkLevels(t, m, 305)
+	checkLevels(t, m, 311)
 }
 
 // TestOnlyARowBetweenTheLastOneAndTheNextComesNext asks about the rows that are there, and about others.
@@ -132,10 +136,11 @@ func TestOnlyARowBetweenTheLastOneAndTheNextComesNext(t *testing.T) {
 		t.Error("a row comes next that may be pending")
 	}
 	m.pending.rows.Add(-1)
-	insert(m, 3, []byte("a"))
-	insert(m, 4, []byte("0"))
-	if m.order(); m.comesNext([]byte("00")) {
-		t.Error("a row comes next behind two that did not")
+	for i, key := range []string{"a", "0", "ee"} {
+		insert(m, 3+i, []byte(key))
+	}
+	if m.order(); m.comesNext([]byte("eee")) {
+		t.Error("a row comes next behind three that did not")
 	}
 }
 

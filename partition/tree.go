@@ -178,7 +178,7 @@ func (s Slot) Apply(seq uint64, c *row.Change) (spare, waiting int64) {
 	return spare, waiting
 }
 
-// Done ends the use of the slot, when the change is visible. The memtable may be flushed then.
+// Done ends the use of the slot, when no later write waits for this one. The memtable may be flushed then.
 func (s Slot) Done() {
 	s.memory.table.OrderGroup()
 	s.memory.writers.Done()

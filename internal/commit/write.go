@@ -139,7 +139,7 @@ func (w *Write) apply() (spare, waiting int64) {
 	return spare, waiting
 }
 
-// done lets go of the memtables. The write is visible, as far as it depends on this.
+// done lets go of the memtables, when no later write waits for this one.
 func (w *Write) done() {
 	for i := range w.mutations {
 		if m := &w.mutations[i]; m.tree != nil {
