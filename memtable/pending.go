@@ -24,8 +24,8 @@ const (
 	// mostStacked: Apply puts rows into the list when so many are on the stack, so that a reader mostly puts in no more
 	// than these, which takes some 80 us.
 	mostStacked = 4 * groupRows
-	// looks is how often a reader looks before it sleeps, some 15 us: a group takes about as long, and a goroutine that
-	// sleeps runs late.
+	// looks is how often a reader looks before it sleeps, some 15 us (an estimate): a group takes about as long, and a
+	// goroutine that sleeps runs late.
 	looks = 1000
 )
 
