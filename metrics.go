@@ -29,7 +29,7 @@ type Metrics struct {
 	CacheHits     uint64
 	CacheMisses   uint64
 	CacheBytes    int64   // of blocks and rows
-	RowHits       uint64  // gets that found a row of several runs in the row cache; includes stores that share the cache
+	RowHits       uint64  // gets that found their row in the row cache; includes stores that share the cache
 	OffHeapBytes  int64   // memory off the Go heap, mostly cached blocks; includes stores that share it
 	OpenFiles     int     // descriptors of table files
 	MappedFiles   int     // table files that are mapped

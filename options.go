@@ -121,7 +121,7 @@ type Options struct {
 	// two quiet ones are merged. Default 10 GiB. If negative, partitions are split and merged only on
 	// request. See docs/partitions.md.
 	PartitionSplitSize int64
-	// CacheSize bounds the cache of decompressed blocks and of rows that lie in several runs;
+	// CacheSize bounds the cache of decompressed blocks and of rows that are read again and again;
 	// these rows take up to a sixteenth of it. Default 256 MiB.
 	CacheSize int64
 	// TableReads says how table files are read. Default TableReadsAuto.
@@ -186,8 +186,7 @@ type Shared struct {
 	async    *vfs.AsyncReads
 }
 
-// rowShare divides CacheSize: cached rows that lie in several runs and are read repeatedly may
-// take that part.
+// rowShare divides CacheSize: rows that are read repeatedly may take that part.
 const rowShare = 16
 
 // NewShared makes what stores may share: a block cache of cacheSize bytes, and

@@ -11,12 +11,12 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// getHot reads a row three times, so that the row cache holds it if it may, and returns what the
+// getHot reads a row five times, so that the row cache holds it if it may, and returns what the
 // last read found.
 func getHot(t *testing.T, table *Table, n int, opts ReadOptions) string {
 	t.Helper()
 	var into Row
-	for range 3 {
+	for range 5 {
 		if _, err := table.GetInto(ctx(), Key("p", n), opts, &into); err != nil {
 			t.Fatal(err)
 		}
@@ -89,6 +89,31 @@ func TestWhatChangesARowReachesItsReaders(t *testing.T) {
 	changed("a longer Time To Live and one version")
 	update(func(tx *RowTx) { tx.DeleteRow() })
 	changed("a delete of the row")
+}
+
+// TestARowThatATableFileHoldsIsFoundInTheCache: from its fifth get on; a row that a memtable holds never is.
+func TestARowThatATableFileHoldsIsFoundInTheCache(t *testing.T) {
+	r := newRig(t, Options{})
+	table := r.table("t", TableOptions{MaxVersions: 1})
+	put(t, table, "p", 1, "a", startMillis, "value")
+	hits := func(n int) uint64 {
+		t.Helper()
+		before := r.store.Metrics().RowHits
+		if got := getHot(t, table, n, ReadOptions{}); got != fmt.Sprintf("a@%d=value ", startMillis) {
+			t.Errorf("row %d has %s", n, got)
+		}
+		return r.store.Metrics().RowHits - before
+	}
+	if err := r.store.Flush(ctx()); err != nil {
+		t.Fatal(err)
+	}
+	if first, then := hits(1), hits(1); first != 1 || then != 5 {
+		t.Errorf("of five gets and five more the cache answered %d and %d, want 1 and 5", first, then)
+	}
+	put(t, table, "p", 2, "a", startMillis, "value")
+	if found := hits(2); found != 0 {
+		t.Errorf("of five gets of a row in a memtable the cache answered %d", found)
+	}
 }
 
 // TestARowOfASnapshotIsNotTakenForThePresent: a snapshot does not show all that was flushed of a

@@ -144,7 +144,7 @@ func (g *Getter) Get(key []byte, view mvcc.View, sel *mvcc.Selection, dst *row.C
 	hash := sstable.Hash(key)
 	g.cut = false
 	g.findMemories(key)
-	rows := g.rowCache(&view)
+	rows := g.rowCache(&view, hash)
 	if rows != nil && g.recall(rows, key, hash, sel, dst) {
 		if maxColumns > 0 {
 			dst.Cells = mvcc.FirstColumns(dst.Cells, maxColumns)
@@ -161,7 +161,7 @@ func (g *Getter) Get(key []byte, view mvcc.View, sel *mvcc.Selection, dst *row.C
 	}
 	g.measure(key, dst.Cells)
 	g.cut = g.reader.Cut()
-	if rows != nil && g.reader.PutTogether() && !g.cut && maxColumns == 0 && sel.All() {
+	if rows != nil && g.worthKeeping() && !g.cut && maxColumns == 0 && sel.All() {
 		g.keep(rows, key, hash, dst.Cells)
 	}
 	return exists, nil

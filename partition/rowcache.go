@@ -19,11 +19,11 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// rowCache returns the row cache, or nil if it is of no use to a read at the view, and notes the
+// rowCache returns the row cache, or nil if a read of the row at the view does not ask it, and notes the
 // moment of the read. REQUIRES: findMemories was called.
-func (g *Getter) rowCache(view *mvcc.View) *rowcache.Cache {
+func (g *Getter) rowCache(view *mvcc.View, hash uint64) *rowcache.Cache {
 	rows := g.tree.env.Rows
-	if rows == nil || g.above != nil {
+	if rows == nil || g.above != nil || !rows.Asks(hash^g.tree.id, g.source()) {
 		return nil
 	}
 	g.moment = rowcache.Moment{
@@ -43,10 +43,21 @@ func (g *Getter) recall(rows *rowcache.Cache, key []byte, hash uint64, sel *mvcc
 		w.MaxVersion = sel.MaxVersionExcl - 1
 	}
 	w.Columns, w.Start, w.End, w.Versions = sel.Columns, sel.Start, sel.End, sel.MaxVersions
-	return rows.Get(hash^g.tree.id, key, &g.moment, w, dst)
+	return rows.Get(hash^g.tree.id, key, g.source(), &g.moment, w, dst)
 }
 
-// keep puts a row that was read whole into the cache.
+func (g *Getter) source() rowcache.Source {
+	if len(g.found) > 0 {
+		return rowcache.Memtables
+	}
+	return rowcache.FilesAlone
+}
+
+// worthKeeping reports whether the cache is of use for the row that was read: it was put together, or came from
+// table files. What a memtable has as a whole is found there as fast.
+func (g *Getter) worthKeeping() bool { return g.reader.PutTogether() || len(g.sources) > len(g.found) }
+
+// keep offers a row that was read whole to the cache.
 func (g *Getter) keep(rows *rowcache.Cache, key []byte, hash uint64, cells []row.Cell) {
 	m := &g.moment
 	complete := m.Seq >= g.state.memories[0].startSeq-1

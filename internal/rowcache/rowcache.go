@@ -1,6 +1,5 @@
-// Package rowcache keeps rows whose reading took time, as a reader found them: rows that lie in
-// several runs or were updated in a memtable, and had to be put together. It does not keep rows
-// that one run holds as a whole: the block cache has those.
+// Package rowcache keeps rows that are read again and again, as a reader found them: put together of several
+// runs and of updates in a memtable, or copied from the block of a table file.
 //
 // What a reader finds depends on the runs of the partition, which change only with its state; on
 // the row's mutations since the last of these runs was closed; and on the reader's view. A
@@ -14,10 +13,15 @@
 //	entry  header, cells, key, names and values
 //	slots  where the entries are: two places for each hash of a row
 //	seen   rows that were read and not found, so that a row is taken in only
-//	       when it is read again
+//	       when it is read several times before others take its place
 //
-// All of it lies off the Go heap. Readers copy what they find, under the lock of the shard, in
-// less than a tenth of a microsecond.
+// Ring and slots lie off the Go heap, and are made when the first row is taken in. Readers copy what
+// they find, under the lock of the shard, in less than a tenth of a microsecond. A reader that meets
+// another one there does without the cache: many that read one row on many processors would wait for
+// each other, and the table files let them all in.
+//
+// A look costs a miss or two of the processor's caches, up to a tenth of a get. Where few looks find
+// something, since all rows are read alike, only one get in some sixty looks.
 package rowcache
 
 import (
@@ -37,6 +41,14 @@ const (
 	maxEntry = 16 << 10
 	// slotShare: there is at least one slot for so many bytes of capacity.
 	slotShare = 256
+	// sightings is how often a row is offered before it is taken in.
+	sightings = 4
+	// hitWorth: a hit saves at least what so many looks in vain cost.
+	hitWorth = 8
+	// patience: so many looks in vain for which no hit made up end the looking.
+	patience = 64
+	// lookAgain: then one get in so many looks.
+	lookAgain = 61
 )
 
 // Cache holds rows. Methods are safe for concurrent use.
@@ -44,7 +56,6 @@ type Cache struct {
 	memory  *offheap.Pool
 	reserve func(bytes int64)
 	shards  []shard
-	inUse   atomic.Bool // whether there ever was a row
 	states  atomic.Uint64
 }
 
@@ -57,7 +68,13 @@ func New(capacity int64, memory *offheap.Pool, reserve func(bytes int64)) *Cache
 	}
 	c := &Cache{memory: memory, reserve: reserve, shards: make([]shard, n)}
 	for i := range c.shards {
-		c.shards[i].capacity = int(max(capacity, 0)) / n
+		s := &c.shards[i]
+		s.capacity = int(max(capacity, 0)) / n
+		slots := 2
+		for slots < s.capacity/slotShare {
+			slots *= 2
+		}
+		s.seen, s.mask = make([]uint32, slots), uint64(slots-1)
 	}
 	return c
 }
@@ -90,7 +107,7 @@ func (c *Cache) Close() {
 		s := &c.shards[i]
 		s.mu.Lock()
 		c.memory.Free(s.memory)
-		s.memory, s.ring, s.slots, s.seen = nil, nil, nil, nil
+		s.memory, s.ring, s.slots = nil, nil, nil
 		s.closed = true
 		s.mu.Unlock()
 	}
@@ -117,52 +134,65 @@ type Wanted struct {
 	NoCells                bool // the reader only asks whether the row exists
 }
 
-// Get appends the wanted cells of a row to dst, if the cache has the row. hash is of the key and
-// its partition.
-func (c *Cache) Get(hash uint64, key []byte, at *Moment, w *Wanted, dst *row.Collector) bool {
-	if !c.inUse.Load() {
-		return false
-	}
+// Source is where a reader may have to look for a row if the cache does not have it.
+type Source int
+
+const (
+	// FilesAlone: no memtable has anything of it.
+	FilesAlone Source = iota
+	// Memtables have something of it, and often all.
+	Memtables
+	sources
+)
+
+// Asks reports whether a reader of a row is to look for it and to offer it. Looks for rows of one source say
+// nothing about the other.
+func (c *Cache) Asks(hash uint64, from Source) bool {
 	s := c.shard(hash)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ring == nil {
+	return s.vain[from].Load() < patience || s.asked.Add(1)%lookAgain == 0
+}
+
+// Get appends the wanted cells of a row to dst, if the cache has the row and no other reader is in its shard.
+// hash is of the key and its partition.
+func (c *Cache) Get(hash uint64, key []byte, from Source, at *Moment, w *Wanted, dst *row.Collector) bool {
+	s := c.shard(hash)
+	if !s.mu.TryLock() {
 		return false
 	}
+	defer s.mu.Unlock()
+	vain := &s.vain[from]
 	i := s.find(hash)
 	if i < 0 {
+		vain.Store(min(vain.Load()+1, patience))
 		return false
 	}
 	e := s.entry(s.slots[i].at)
 	if !e.holds(at) || string(e.key()) != string(key) {
+		vain.Store(min(vain.Load()+1, patience))
 		return false
 	}
+	vain.Store(max(vain.Load()-hitWorth, 0))
 	e.collect(w, dst)
 	s.hits++
 	s.renew(i)
 	return true
 }
 
-// Put offers a row that a reader put together: all cells that its view shows, and at least one.
-// The cache keeps it if the row was offered before. REQUIRES: the reader's view shows every
-// mutation of the row in the state's files, and those in its memtables up to at.Newest.
+// Put offers a row that a reader found elsewhere: all cells that its view shows, and at least one.
+// The cache keeps it if the row was offered several times and no other reader is in its shard. REQUIRES: the
+// reader's view shows every mutation of the row in the state's files, and those in its memtables up to at.Newest.
 func (c *Cache) Put(hash uint64, key []byte, at *Moment, cells []row.Cell) {
 	s := c.shard(hash)
 	size, data, ok := sizeOf(key, cells, s.capacity)
-	if !ok {
+	if !ok || !s.mu.TryLock() {
 		return
 	}
-	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ring == nil && !c.make(s) || size > len(s.ring) {
+	i := s.find(hash)
+	if i < 0 && !s.seenOften(hash) || s.ring == nil && !c.make(s) || size > len(s.ring) {
 		return
 	}
-	i := s.find(hash)
 	if i < 0 {
-		if note := &s.seen[hash&s.mask]; *note != uint32(hash>>32) {
-			*note = uint32(hash >> 32)
-			return
-		}
 		i = s.victim(hash)
 	}
 	s.slots[i] = slot{hash: hash, at: s.place(size)}
@@ -183,23 +213,17 @@ func (c *Cache) make(s *shard) bool {
 	if s.closed {
 		return false
 	}
-	slots := 2
-	for slots < s.capacity/slotShare {
-		slots *= 2
-	}
-	slotBytes, seenBytes := slots*int(unsafe.Sizeof(slot{})), slots*4
-	ring := (s.capacity - slotBytes - seenBytes) &^ 7
-	if ring < int(unsafe.Sizeof(entry{})) {
+	slotBytes := len(s.seen) * int(unsafe.Sizeof(slot{}))
+	ring := (s.capacity - slotBytes) &^ 7
+	if ring < entrySize {
 		return false
 	}
-	s.memory = c.memory.Alloc(slotBytes + seenBytes + ring)
+	s.memory = c.memory.Alloc(slotBytes + ring)
 	c.reserve(int64(cap(s.memory)))
-	head := s.memory[:slotBytes+seenBytes]
+	head := s.memory[:slotBytes]
 	clear(head)
-	s.slots = unsafe.Slice((*slot)(unsafe.Pointer(&head[0])), slots)
-	s.seen = unsafe.Slice((*uint32)(unsafe.Pointer(&head[slotBytes])), slots)
-	s.ring, s.mask = s.memory[slotBytes+seenBytes:], uint64(slots-1)
-	c.inUse.Store(true)
+	s.slots = unsafe.Slice((*slot)(unsafe.Pointer(&head[0])), len(s.seen))
+	s.ring = s.memory[slotBytes:]
 	return true
 }
 
@@ -207,15 +231,18 @@ func (c *Cache) make(s *shard) bool {
 type shard struct {
 	mu       sync.Mutex
 	capacity int
-	memory   []byte // all of the following
-	ring     []byte
-	slots    []slot // a power of two
-	seen     []uint32
+	seen     []uint32 // upper halves of hashes, whose lowest bits count sightings; a power of two
 	mask     uint64
+	memory   []byte // slots and ring
+	slots    []slot // as many as seen
+	ring     []byte
 	head     uint64 // bytes written to the ring since it was made
 	hits     uint64
 	closed   bool
-	_        [64]byte // keeps neighbouring shards' locks off this cache line
+	_        [64]byte              // keeps what all readers read off the cache line of the lock
+	vain     [sources]atomic.Int32 // looks in vain for which no hit made up, up to patience; changed under mu
+	asked    atomic.Uint32         // how often, while few look
+	_        [64]byte
 }
 
 // slot says where an entry is: one more than the bytes written to the ring before it, or 0 if
@@ -227,12 +254,28 @@ func (s *shard) alive(l *slot) bool { return l.at > 0 && s.head-(l.at-1) <= uint
 
 // find returns the slot of a hash, or -1.
 func (s *shard) find(hash uint64) int {
+	if s.ring == nil {
+		return -1
+	}
 	for _, i := range [2]uint64{hash & s.mask, hash&s.mask ^ 1} {
 		if l := &s.slots[i]; l.hash == hash && s.alive(l) {
 			return int(i)
 		}
 	}
 	return -1
+}
+
+// seenOften counts a sighting of a row and reports whether it is the last one needed.
+func (s *shard) seenOften(hash uint64) bool {
+	seen, none := &s.seen[hash&s.mask], uint32(hash>>32)&^(sightings-1)
+	if *seen&^(sightings-1) != none {
+		*seen = none
+	}
+	if *seen == none+sightings-1 {
+		return true
+	}
+	*seen++
+	return false
 }
 
 // victim returns the slot for a new entry: the older one of two.

@@ -50,7 +50,7 @@ var storeFigures = []figure[flagstone.Metrics]{
 		func(m *flagstone.Metrics) float64 { return float64(m.CacheHits) }},
 	{"flagstone_store_cache_misses_total", "Blocks that were read from a file.", counter,
 		func(m *flagstone.Metrics) float64 { return float64(m.CacheMisses) }},
-	{"flagstone_store_row_cache_hits_total", "Gets that found a row of several runs in the row cache.", counter,
+	{"flagstone_store_row_cache_hits_total", "Gets that found their row in the row cache.", counter,
 		func(m *flagstone.Metrics) float64 { return float64(m.RowHits) }},
 	{"flagstone_store_off_heap_bytes", "Memory off the Go heap, mostly cached blocks.", gauge,
 		func(m *flagstone.Metrics) float64 { return float64(m.OffHeapBytes) }},

@@ -1,0 +1,4 @@
+package rowcache
+
+// Sightings is how often a row is offered before the cache keeps it.
+const Sightings = sightings
