@@ -82,7 +82,7 @@ type Env struct {
 	Files *tablefiles.Registry
 	// Memory is where memtables take their memory from; nil means the Go heap.
 	Memory *offheap.Pool
-	// Rows caches rows that lie in several runs; nil means no cache.
+	// Rows caches rows that are read again and again; nil means no cache.
 	Rows *rowcache.Cache
 	// Clock has the wall clock for the creation time of files.
 	Clock clock.Clock

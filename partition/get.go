@@ -161,7 +161,7 @@ func (g *Getter) Get(key []byte, view mvcc.View, sel *mvcc.Selection, dst *row.C
 	}
 	g.measure(key, dst.Cells)
 	g.cut = g.reader.Cut()
-	if rows != nil && g.worthKeeping() && !g.cut && maxColumns == 0 && sel.All() {
+	if rows != nil && !g.cut && maxColumns == 0 && sel.All() {
 		g.keep(rows, key, hash, dst.Cells)
 	}
 	return exists, nil

@@ -19,18 +19,21 @@ import (
 	"github.com/flagstone-db/flagstone/row"
 )
 
-// rowCache returns the row cache, or nil if a read of the row at the view does not ask it, and notes the
-// moment of the read. REQUIRES: findMemories was called.
+// rowCache returns the row cache, or nil if it is of no use to a read of the row at the view, and notes
+// the moment of the read. REQUIRES: findMemories was called.
 func (g *Getter) rowCache(view *mvcc.View, hash uint64) *rowcache.Cache {
 	rows := g.tree.env.Rows
-	if rows == nil || g.above != nil || !rows.Asks(hash^g.tree.id, g.source()) {
+	if rows == nil || g.above != nil {
 		return nil
 	}
 	g.moment = rowcache.Moment{
-		State: g.state.id, Seq: view.Seq, MaxVersions: view.MaxVersions, Oldest: view.Oldest(),
+		Tree: g.tree.id, State: g.state.id, Seq: view.Seq, MaxVersions: view.MaxVersions, Oldest: view.Oldest(),
 	}
 	if len(g.found) > 0 {
 		g.moment.Newest = g.found[0].NewestSeq()
+	}
+	if !rows.Pays(hash, &g.moment) {
+		return nil
 	}
 	return rows
 }
@@ -43,23 +46,15 @@ func (g *Getter) recall(rows *rowcache.Cache, key []byte, hash uint64, sel *mvcc
 		w.MaxVersion = sel.MaxVersionExcl - 1
 	}
 	w.Columns, w.Start, w.End, w.Versions = sel.Columns, sel.Start, sel.End, sel.MaxVersions
-	return rows.Get(hash^g.tree.id, key, g.source(), &g.moment, w, dst)
+	return rows.Get(hash, key, &g.moment, w, dst)
 }
 
-func (g *Getter) source() rowcache.Source {
-	if len(g.found) > 0 {
-		return rowcache.Memtables
-	}
-	return rowcache.FilesAlone
-}
-
-// worthKeeping reports whether the cache is of use for the row that was read: it was put together, or came from
-// table files. What a memtable has as a whole is found there as fast.
-func (g *Getter) worthKeeping() bool { return g.reader.PutTogether() || len(g.sources) > len(g.found) }
-
-// keep offers a row that was read whole to the cache.
+// keep offers a row that was read whole to the cache, unless a memtable has it as a whole, where it is found as fast.
 func (g *Getter) keep(rows *rowcache.Cache, key []byte, hash uint64, cells []row.Cell) {
-	m := &g.moment
+	m, merged := &g.moment, g.reader.PutTogether()
+	if !merged && len(g.sources) == len(g.found) {
+		return
+	}
 	complete := m.Seq >= g.state.memories[0].startSeq-1
 	if len(g.found) > 0 {
 		complete = m.Newest <= m.Seq
@@ -67,6 +62,6 @@ func (g *Getter) keep(rows *rowcache.Cache, key []byte, hash uint64, cells []row
 	complete = complete && m.Seq >= g.state.version.newest
 	// A read at MaxSequence keeps nothing: a later view may show less than it did.
 	if complete && m.Seq < row.MaxSequence && len(cells) > 0 {
-		rows.Put(hash^g.tree.id, key, m, cells)
+		rows.Put(hash, key, m, cells, merged)
 	}
 }

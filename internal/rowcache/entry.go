@@ -12,6 +12,7 @@ type entry struct {
 	minVersion                int64  // of the cells
 	size                      uint32 // of the whole entry
 	keyLen, cells, data, most uint32 // most: the largest number of versions in a column
+	merged                    bool   // the row had to be put together
 }
 
 // cell is a row.Cell whose column and value lie among the names and values.
@@ -46,13 +47,13 @@ func sizeOf(key []byte, cells []row.Cell, capacity int) (size, data int, ok bool
 	return size, data, size <= min(maxEntry, capacity)
 }
 
-// holds reports whether a reader at that moment finds what the entry has. It does if it looks at
+// holds reports whether a reader of the key at that moment finds what the entry has. It does if it looks at
 // the same runs, with the same newest mutation of the row, under the same limit of versions, at
 // the same or a later sequence number, and if no cell of the entry has expired. Cells that had
 // expired before are still expired.
-func (e *entry) holds(at *Moment) bool {
-	return e.State == at.State && e.Newest == at.Newest && e.MaxVersions == at.MaxVersions &&
-		at.Seq >= e.Seq && at.Oldest >= e.Oldest && at.Oldest <= e.minVersion
+func (e *entry) holds(at *Moment, key []byte) bool {
+	return e.Tree == at.Tree && e.State == at.State && e.Newest == at.Newest && e.MaxVersions == at.MaxVersions &&
+		at.Seq >= e.Seq && at.Oldest >= e.Oldest && at.Oldest <= e.minVersion && string(e.key()) == string(key)
 }
 
 func (e *entry) list() []cell {

@@ -1,4 +1,4 @@
 package rowcache
 
-// Sightings is how often a row is offered before the cache keeps it.
-const Sightings = sightings
+// Offers is how often a row is offered until the cache has it.
+const Offers = offers

@@ -12,16 +12,13 @@
 //	ring   the entries, one behind the other; none wraps around the end
 //	entry  header, cells, key, names and values
 //	slots  where the entries are: two places for each hash of a row
-//	seen   rows that were read and not found, so that a row is taken in only
-//	       when it is read several times before others take its place
+//	seen   rows that were offered and not taken, so that a row is taken only
+//	       when it is offered several times before others take its place
+//	gates  whether lookups pay: gate.go
 //
-// Ring and slots lie off the Go heap, and are made when the first row is taken in. Readers copy what
-// they find, under the lock of the shard, in less than a tenth of a microsecond. A reader that meets
-// another one there does without the cache: many that read one row on many processors would wait for
-// each other, and the table files let them all in.
-//
-// A look costs a miss or two of the processor's caches, up to a tenth of a get. Where few looks find
-// something, since all rows are read alike, only one get in some sixty looks.
+// Ring and slots lie off the Go heap. A reader copies what it finds, under the lock of the shard, in
+// less than a tenth of a microsecond. If another one is there it does not wait, and reads the row
+// elsewhere: table files serve many readers of one row at once.
 package rowcache
 
 import (
@@ -41,14 +38,11 @@ const (
 	maxEntry = 16 << 10
 	// slotShare: there is at least one slot for so many bytes of capacity.
 	slotShare = 256
-	// sightings is how often a row is offered before it is taken in.
-	sightings = 4
-	// hitWorth: a hit saves at least what so many looks in vain cost.
-	hitWorth = 8
-	// patience: so many looks in vain for which no hit made up end the looking.
-	patience = 64
-	// lookAgain: then one get in so many looks.
-	lookAgain = 61
+	// offers is how often a row is offered until it is taken, a power of two. Behind a closed gate an offer counts
+	// twice: few are made, so a row that is offered again is read often.
+	offers = 4
+	// reserveStep is how much memory is reserved at a time.
+	reserveStep = 16 << 10
 )
 
 // Cache holds rows. Methods are safe for concurrent use.
@@ -56,11 +50,11 @@ type Cache struct {
 	memory  *offheap.Pool
 	reserve func(bytes int64)
 	shards  []shard
+	gates   [gates]gate
 	states  atomic.Uint64
 }
 
-// New makes a cache of so many bytes in total. They are allocated when the first rows come, and
-// reserve is called with their number.
+// New makes a cache of so many bytes in total. As rows come, reserve is called with how many more bytes they take.
 func New(capacity int64, memory *offheap.Pool, reserve func(bytes int64)) *Cache {
 	n := 1
 	for n < maxShards && capacity/int64(2*n) >= minShard {
@@ -68,13 +62,7 @@ func New(capacity int64, memory *offheap.Pool, reserve func(bytes int64)) *Cache
 	}
 	c := &Cache{memory: memory, reserve: reserve, shards: make([]shard, n)}
 	for i := range c.shards {
-		s := &c.shards[i]
-		s.capacity = int(max(capacity, 0)) / n
-		slots := 2
-		for slots < s.capacity/slotShare {
-			slots *= 2
-		}
-		s.seen, s.mask = make([]uint32, slots), uint64(slots-1)
+		c.shards[i].capacity = int(max(capacity, 0)) / n
 	}
 	return c
 }
@@ -94,7 +82,7 @@ func (c *Cache) Stats() (total Stats) {
 		s := &c.shards[i]
 		s.mu.Lock()
 		total.Hits += s.hits
-		total.Bytes += int64(cap(s.memory))
+		total.Bytes += s.reserved
 		s.mu.Unlock()
 	}
 	return total
@@ -107,7 +95,7 @@ func (c *Cache) Close() {
 		s := &c.shards[i]
 		s.mu.Lock()
 		c.memory.Free(s.memory)
-		s.memory, s.ring, s.slots = nil, nil, nil
+		s.memory, s.ring, s.slots, s.seen = nil, nil, nil, nil
 		s.closed = true
 		s.mu.Unlock()
 	}
@@ -115,6 +103,7 @@ func (c *Cache) Close() {
 
 // Moment is what the cells that a reader finds of a row depend on.
 type Moment struct {
+	Tree  uint64 // the partition
 	State uint64 // of the partition; see NewState
 	// Newest is the sequence number of the row's newest mutation in the state's memtables, 0 if
 	// they do not have the row.
@@ -134,115 +123,121 @@ type Wanted struct {
 	NoCells                bool // the reader only asks whether the row exists
 }
 
-// Source is where a reader may have to look for a row if the cache does not have it.
-type Source int
-
-const (
-	// FilesAlone: no memtable has anything of it.
-	FilesAlone Source = iota
-	// Memtables have something of it, and often all.
-	Memtables
-	sources
-)
-
-// Asks reports whether a reader of a row is to look for it and to offer it. Looks for rows of one source say
-// nothing about the other.
-func (c *Cache) Asks(hash uint64, from Source) bool {
-	s := c.shard(hash)
-	return s.vain[from].Load() < patience || s.asked.Add(1)%lookAgain == 0
-}
-
 // Get appends the wanted cells of a row to dst, if the cache has the row and no other reader is in its shard.
-// hash is of the key and its partition.
-func (c *Cache) Get(hash uint64, key []byte, from Source, at *Moment, w *Wanted, dst *row.Collector) bool {
+// hash is of the key.
+func (c *Cache) Get(hash uint64, key []byte, at *Moment, w *Wanted, dst *row.Collector) bool {
+	g := c.gate(hash, at)
+	hash ^= at.Tree
 	s := c.shard(hash)
 	if !s.mu.TryLock() {
 		return false
 	}
 	defer s.mu.Unlock()
-	vain := &s.vain[from]
 	i := s.find(hash)
-	if i < 0 {
-		vain.Store(min(vain.Load()+1, patience))
+	if i < 0 || !s.entry(i).holds(at, key) {
+		g.missed()
 		return false
 	}
-	e := s.entry(s.slots[i].at)
-	if !e.holds(at) || string(e.key()) != string(key) {
-		vain.Store(min(vain.Load()+1, patience))
-		return false
-	}
-	vain.Store(max(vain.Load()-hitWorth, 0))
+	e := s.entry(i)
+	g.hit(e.merged)
 	e.collect(w, dst)
 	s.hits++
 	s.renew(i)
 	return true
 }
 
-// Put offers a row that a reader found elsewhere: all cells that its view shows, and at least one.
-// The cache keeps it if the row was offered several times and no other reader is in its shard. REQUIRES: the
-// reader's view shows every mutation of the row in the state's files, and those in its memtables up to at.Newest.
-func (c *Cache) Put(hash uint64, key []byte, at *Moment, cells []row.Cell) {
+// Put offers a row that a reader found elsewhere: all cells that its view shows, and at least one. merged says that
+// they had to be put together. The cache takes the row if it was offered often and no other reader is in its shard.
+// REQUIRES: the reader's view shows every mutation of the row in the state's files, and those in its memtables up to
+// at.Newest.
+func (c *Cache) Put(hash uint64, key []byte, at *Moment, cells []row.Cell, merged bool) {
+	weight := uint32(1)
+	if !c.gate(hash, at).open() {
+		weight = 2
+	}
+	hash ^= at.Tree
 	s := c.shard(hash)
-	size, data, ok := sizeOf(key, cells, s.capacity)
-	if !ok || !s.mu.TryLock() {
+	if !s.mu.TryLock() {
 		return
 	}
 	defer s.mu.Unlock()
-	i := s.find(hash)
-	if i < 0 && !s.seenOften(hash) || s.ring == nil && !c.make(s) || size > len(s.ring) {
+	if s.ring == nil && !c.make(s) {
 		return
 	}
-	if i < 0 {
+	i := s.find(hash)
+	switch {
+	case i < 0 && !s.offered(hash, weight):
+		return
+	case i < 0:
 		i = s.victim(hash)
+	case s.entry(i).holds(at, key): // another reader was faster
+		return
+	}
+	size, data, ok := sizeOf(key, cells, len(s.ring))
+	if !ok {
+		return
 	}
 	s.slots[i] = slot{hash: hash, at: s.place(size)}
-	e := s.entry(s.slots[i].at)
+	e := s.entry(i)
 	*e = entry{
-		Moment: *at, minVersion: cells[0].Version,
+		Moment: *at, minVersion: cells[0].Version, merged: merged,
 		size: uint32(size), keyLen: uint32(len(key)), cells: uint32(len(cells)), data: uint32(data),
 	}
 	e.fill(key, cells)
+	c.reserveFor(s)
 }
 
 // shard chooses by bits of the hash that no shard uses for its slots.
 func (c *Cache) shard(hash uint64) *shard { return &c.shards[hash>>56&uint64(len(c.shards)-1)] }
 
-// make allocates the memory of a shard. It returns false if the shard is too small for anything,
-// or the cache is closed.
+// make allocates the memory of a shard, whose pages come from the system as rows do. It returns false if the shard
+// is too small for anything, or the cache is closed.
 func (c *Cache) make(s *shard) bool {
 	if s.closed {
 		return false
 	}
-	slotBytes := len(s.seen) * int(unsafe.Sizeof(slot{}))
-	ring := (s.capacity - slotBytes) &^ 7
+	slots := 2
+	for slots < s.capacity/slotShare {
+		slots *= 2
+	}
+	slotBytes, seenBytes := slots*int(unsafe.Sizeof(slot{})), slots*4
+	ring := (s.capacity - slotBytes - seenBytes) &^ 7
 	if ring < entrySize {
 		return false
 	}
-	s.memory = c.memory.Alloc(slotBytes + ring)
-	c.reserve(int64(cap(s.memory)))
-	head := s.memory[:slotBytes]
+	s.memory = c.memory.Alloc(slotBytes + seenBytes + ring)
+	head := s.memory[:slotBytes+seenBytes]
 	clear(head)
-	s.slots = unsafe.Slice((*slot)(unsafe.Pointer(&head[0])), len(s.seen))
-	s.ring = s.memory[slotBytes:]
+	s.slots = unsafe.Slice((*slot)(unsafe.Pointer(&head[0])), slots)
+	s.seen = unsafe.Slice((*uint32)(unsafe.Pointer(&head[slotBytes])), slots)
+	s.ring, s.mask = s.memory[slotBytes+seenBytes:], uint64(slots-1)
+	c.reserveFor(s)
 	return true
+}
+
+// reserveFor reserves what the shard uses of its memory: all before the ring, and of that what was written once.
+func (c *Cache) reserveFor(s *shard) {
+	used := int64(cap(s.memory)-len(s.ring)) + int64(min(s.head+reserveStep, uint64(len(s.ring))))
+	if more := used - s.reserved; more >= reserveStep || more > 0 && s.head >= uint64(len(s.ring)) {
+		s.reserved = used
+		c.reserve(more)
+	}
 }
 
 // shard is a part of the cache, with its lock.
 type shard struct {
 	mu       sync.Mutex
 	capacity int
-	seen     []uint32 // upper halves of hashes, whose lowest bits count sightings; a power of two
-	mask     uint64
-	memory   []byte // slots and ring
-	slots    []slot // as many as seen
+	memory   []byte // all of the following
+	reserved int64  // of it
 	ring     []byte
+	slots    []slot   // a power of two
+	seen     []uint32 // upper halves of hashes, whose lowest bits count offers
+	mask     uint64
 	head     uint64 // bytes written to the ring since it was made
 	hits     uint64
 	closed   bool
-	_        [64]byte              // keeps what all readers read off the cache line of the lock
-	vain     [sources]atomic.Int32 // looks in vain for which no hit made up, up to patience; changed under mu
-	asked    atomic.Uint32         // how often, while few look
-	_        [64]byte
+	_        [64]byte // keeps neighbouring shards' locks off this cache line
 }
 
 // slot says where an entry is: one more than the bytes written to the ring before it, or 0 if
@@ -265,16 +260,17 @@ func (s *shard) find(hash uint64) int {
 	return -1
 }
 
-// seenOften counts a sighting of a row and reports whether it is the last one needed.
-func (s *shard) seenOften(hash uint64) bool {
-	seen, none := &s.seen[hash&s.mask], uint32(hash>>32)&^(sightings-1)
-	if *seen&^(sightings-1) != none {
-		*seen = none
+// offered counts an offer of a row and reports whether it is the last one needed.
+func (s *shard) offered(hash uint64, weight uint32) bool {
+	const count = offers - 1 // the bits of seen that count
+	seen, tag := &s.seen[hash&s.mask], uint32(hash>>32)&^count
+	if *seen&^count != tag {
+		*seen = tag
 	}
-	if *seen == none+sightings-1 {
+	if *seen&count+weight >= offers {
 		return true
 	}
-	*seen++
+	*seen += weight
 	return false
 }
 
@@ -287,8 +283,9 @@ func (s *shard) victim(hash uint64) int {
 	return int(i)
 }
 
-func (s *shard) entry(at uint64) *entry {
-	return (*entry)(unsafe.Pointer(&s.ring[(at-1)%uint64(len(s.ring))]))
+// entry is that of a slot. REQUIRES: the slot is alive.
+func (s *shard) entry(slot int) *entry {
+	return (*entry)(unsafe.Pointer(&s.ring[(s.slots[slot].at-1)%uint64(len(s.ring))]))
 }
 
 // place takes size bytes, a multiple of eight, from the ring, and returns their position as
@@ -310,7 +307,7 @@ func (s *shard) renew(i int) {
 	if s.head-(l.at-1) <= n-n/4 {
 		return
 	}
-	from, size := (l.at-1)%n, uint64(s.entry(l.at).size)
+	from, size := (l.at-1)%n, uint64(s.entry(i).size)
 	l.at = s.place(int(size))
 	to := (l.at - 1) % n
 	copy(s.ring[to:to+size], s.ring[from:from+size]) // the two may overlap

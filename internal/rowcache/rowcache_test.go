@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/flagstone-db/flagstone/internal/offheap/offheaptest"
@@ -63,8 +64,8 @@ func equal(a, b []row.Cell) bool {
 
 // offer puts a row so often that the cache keeps it.
 func offer(c *rowcache.Cache, hash uint64, key []byte, cells []row.Cell) {
-	for range rowcache.Sightings {
-		c.Put(hash, key, &moment, cells)
+	for range rowcache.Offers {
+		c.Put(hash, key, &moment, cells, false)
 	}
 }
 
@@ -73,15 +74,15 @@ func TestARowIsKeptWhenItIsOfferedAgainAndAgain(t *testing.T) {
 	key, cells := []byte("key"), cellsOf(3, 2, "value")
 	var got row.Collector
 	for n, want := range []bool{false, false, false, false, true, true} {
-		if got.Reset(); c.Get(7<<40, key, rowcache.FilesAlone, &moment, &everything, &got) != want {
+		if got.Reset(); c.Get(7<<40, key, &moment, &everything, &got) != want {
 			t.Fatalf("after %d Puts: found is %v", n, !want)
 		}
-		c.Put(7<<40, key, &moment, cells)
+		c.Put(7<<40, key, &moment, cells, false)
 	}
 	if !equal(got.Cells, cells) {
 		t.Errorf("got %v, want %v", got.Cells, cells)
 	}
-	if got.Reset(); c.Get(7<<40, []byte("kez"), rowcache.FilesAlone, &moment, &everything, &got) || len(got.Cells) > 0 {
+	if got.Reset(); c.Get(7<<40, []byte("kez"), &moment, &everything, &got) || len(got.Cells) > 0 {
 		t.Error("another key of the same hash finds the row")
 	}
 }
@@ -110,7 +111,7 @@ func TestARowIsFoundOnlyWhileNothingHasChanged(t *testing.T) {
 		at := moment
 		test.change(&at)
 		var got row.Collector
-		if found := c.Get(1, key, rowcache.FilesAlone, &at, &everything, &got); found != test.want {
+		if found := c.Get(1, key, &at, &everything, &got); found != test.want {
 			t.Errorf("%s: found is %v", test.what, found)
 		}
 	}
@@ -161,7 +162,7 @@ func TestSelections(t *testing.T) {
 		}
 		w.NoCells = rng.IntN(10) == 0
 		var got row.Collector
-		if !c.Get(1, key, rowcache.FilesAlone, &moment, &w, &got) {
+		if !c.Get(1, key, &moment, &w, &got) {
 			t.Fatal("the row is not there")
 		}
 		if want := selected(cells, &w); !equal(got.Cells, want) {
@@ -184,7 +185,7 @@ func TestRowsComeAndGo(t *testing.T) {
 				hash := i * 0x9E3779B97F4A7C15 >> uint(i%3*20) // some begin with zeros
 				key := binary.BigEndian.AppendUint64(nil, i)
 				var got row.Collector
-				if c.Get(hash, key, rowcache.FilesAlone, &moment, &everything, &got) {
+				if c.Get(hash, key, &moment, &everything, &got) {
 					found++
 					if !equal(got.Cells, last[i]) {
 						t.Fatalf("operation %d, row %d: got %v, want %v", n, i, got.Cells, last[i])
@@ -195,9 +196,9 @@ func TestRowsComeAndGo(t *testing.T) {
 					if rng.IntN(20) == 0 {
 						cells[0].Value = make([]byte, rng.IntN(20<<10))
 					}
-					c.Put(hash, key, &moment, cells)
+					c.Put(hash, key, &moment, cells, false)
 					var now row.Collector
-					if !c.Get(hash, key, rowcache.FilesAlone, &moment, &everything, &now) {
+					if !c.Get(hash, key, &moment, &everything, &now) {
 						continue // noted, or too large
 					}
 					if last[i] = cells; !equal(now.Cells, cells) {
@@ -215,44 +216,94 @@ func TestRowsComeAndGo(t *testing.T) {
 	}
 }
 
-// TestFewLookWhereLooksFindNothing: readers of rows that are not there give up, but for one in some sixty, and
-// look again when rows are read often. Where memtables have rows says nothing about others.
-func TestFewLookWhereLooksFindNothing(t *testing.T) {
+// reader reads rows of a partition: those that the cache does not have it finds elsewhere and offers.
+type reader struct {
+	c             *rowcache.Cache
+	at            rowcache.Moment
+	cells         []row.Cell
+	merged        bool
+	lookups, hits int
+}
+
+func (r *reader) get(n uint64) {
+	hash, key := n*0x9E3779B97F4A7C15, binary.BigEndian.AppendUint64(nil, n)
+	if !r.c.Pays(hash, &r.at) {
+		return
+	}
+	r.lookups++
+	if r.c.Get(hash, key, &r.at, &everything, new(row.Collector)) {
+		r.hits++
+		return
+	}
+	r.c.Put(hash, key, &r.at, r.cells, r.merged)
+}
+
+// TestLookupsThatFindNothingEnd: readers of rows that are not there give up, but for one in some sixty, and
+// look rows up again when they find them. Another partition, and rows of which memtables have something, do not matter.
+func TestLookupsThatFindNothingEnd(t *testing.T) {
 	c := newCache(t, 1<<20)
-	cells := cellsOf(3, 1, "value")
-	// get reads row n, and reports whether it looked and whether it found the row.
-	get := func(n uint64, from rowcache.Source) (asked, found bool) {
-		hash, key := n*0x9E3779B97F4A7C15, binary.BigEndian.AppendUint64(nil, n)
-		if !c.Asks(hash, from) {
-			return false, false
-		}
-		if c.Get(hash, key, from, &moment, &everything, new(row.Collector)) {
-			return true, true
-		}
-		c.Put(hash, key, &moment, cells)
-		return true, false
-	}
+	r := &reader{c: c, at: rowcache.Moment{Tree: 1, State: 1, Seq: 25}, cells: cellsOf(3, 1, "value")}
 	const many = 100_000
-	asked := 0
 	for n := range uint64(many) {
-		if looked, _ := get(n, rowcache.FilesAlone); looked {
-			asked++
+		r.get(n)
+	}
+	if r.lookups < many/200 || r.lookups > many/20 {
+		t.Errorf("%d of %d gets of different rows looked them up", r.lookups, many)
+	}
+	for what, at := range map[string]rowcache.Moment{
+		"another partition": {Tree: 2, State: 2, Seq: 25}, "rows of memtables": {Tree: 1, State: 1, Seq: 25, Newest: 7},
+	} {
+		if !c.Pays(1, &at) {
+			t.Errorf("lookups of %s ended with those of the rows that are not there", what)
 		}
 	}
-	if asked < many/200 || asked > many/20 {
-		t.Errorf("%d of %d gets of different rows looked", asked, many)
-	}
-	if looked, _ := get(1, rowcache.Memtables); !looked {
-		t.Error("the looks for rows in files tell on those for rows in memtables")
-	}
-	hits := 0
-	for n := range uint64(many) {
-		if _, found := get(n%100, rowcache.FilesAlone); found {
-			hits++
+	for _, hot := range []uint64{1, 100} {
+		r.hits = 0
+		for n := range uint64(many) {
+			r.get(n % hot)
+		}
+		if r.hits < many/2 {
+			t.Errorf("%d of %d gets of %d rows found them", r.hits, many, hot)
+		}
+		for n := range uint64(many) {
+			r.get(n)
 		}
 	}
-	if hits < many/2 {
-		t.Errorf("%d of %d gets of a hundred rows found them", hits, many)
+}
+
+// TestAFewMergedRowsPayForTheLookupsOfOthers: one get in twenty is of a few rows that had to be put together.
+func TestAFewMergedRowsPayForTheLookupsOfOthers(t *testing.T) {
+	at := rowcache.Moment{Tree: 1, State: 1, Seq: 25}
+	c := newCache(t, 1<<20)
+	cold := &reader{c: c, at: at, cells: cellsOf(3, 1, "value")}
+	hot := &reader{c: c, at: at, cells: cellsOf(3, 1, "value"), merged: true}
+	const many = 400_000
+	for n := range uint64(many) {
+		if n%20 == 0 {
+			hot.get(n / 20 % 50)
+		} else {
+			cold.get(1000 + n)
+		}
+	}
+	if hot.hits < many/20/2 {
+		t.Errorf("%d of %d gets of fifty rows found them", hot.hits, many/20)
+	}
+}
+
+// TestARowThatIsThereIsNotWrittenAgain: a reader that met another one in the cache, and so read the row elsewhere.
+func TestARowThatIsThereIsNotWrittenAgain(t *testing.T) {
+	c := newCache(t, 64<<10)
+	cells := cellsOf(10, 1, string(make([]byte, 100)))
+	for n := range uint64(10) {
+		offer(c, n<<40|n, []byte{byte(n)}, cells)
+	}
+	for range 1000 {
+		c.Put(3<<40|3, []byte{3}, &moment, cells, false)
+	}
+	for n := range uint64(10) {
+		if !c.Get(n<<40|n, []byte{byte(n)}, &moment, &everything, new(row.Collector)) {
+			t.Errorf("row %d is gone", n)
+		}
 	}
 }
 
@@ -266,9 +317,9 @@ func TestRowsInUseStay(t *testing.T) {
 	missed := 0
 	for i := range uint64(10_000) {
 		h, k := key(i % 4)
-		if !c.Get(h, k, rowcache.FilesAlone, &moment, &everything, new(row.Collector)) {
+		if !c.Get(h, k, &moment, &everything, new(row.Collector)) {
 			missed++
-			c.Put(h, k, &moment, cells)
+			c.Put(h, k, &moment, cells, false)
 		}
 		h, k = key(4 + i)
 		offer(c, h, k, cells)
@@ -289,8 +340,8 @@ func TestManyReaders(t *testing.T) {
 				i := rng.Uint64N(20)
 				key := binary.BigEndian.AppendUint64(nil, i)
 				want := cellsOf(int(1+i%5), 1, fmt.Sprint(i))
-				if got.Reset(); !c.Get(i<<40|i, key, rowcache.FilesAlone, &moment, &everything, &got) {
-					c.Put(i<<40|i, key, &moment, want)
+				if got.Reset(); !c.Get(i<<40|i, key, &moment, &everything, &got) {
+					c.Put(i<<40|i, key, &moment, want, false)
 				} else if !equal(got.Cells, want) {
 					t.Errorf("row %d: got %v, want %v", i, got.Cells, want)
 					return
@@ -312,32 +363,31 @@ func TestReadersMayOutlastTheCache(t *testing.T) {
 	put := func() { offer(c, 7<<40, key, cells) }
 	put()
 	var readers sync.WaitGroup
-	var begun, closed sync.WaitGroup
-	closed.Add(1)
+	var begun sync.WaitGroup
+	var ended atomic.Bool
 	for range 2 {
 		begun.Add(1)
 		readers.Go(func() {
 			var got row.Collector
-			for !c.Get(7<<40, key, rowcache.FilesAlone, &moment, &everything, &got) { // the other one may be there just now
+			for !c.Get(7<<40, key, &moment, &everything, &got) { // the other one may be there just now
 				runtime.Gosched()
 			}
 			begun.Done()
-			for found := true; found; {
+			for !ended.Load() {
 				got.Reset()
-				if found = c.Get(7<<40, key, rowcache.FilesAlone, &moment, &everything, &got); found && !equal(got.Cells, cells) {
+				if c.Get(7<<40, key, &moment, &everything, &got) && !equal(got.Cells, cells) {
 					t.Errorf("got %v, want %v", got.Cells, cells)
 				}
 			}
-			closed.Wait()
 			put()
-			if got.Reset(); c.Get(7<<40, key, rowcache.FilesAlone, &moment, &everything, &got) {
+			if got.Reset(); c.Get(7<<40, key, &moment, &everything, &got) {
 				t.Error("a cache that is closed has a row")
 			}
 		})
 	}
 	begun.Wait()
 	c.Close()
-	closed.Done()
+	ended.Store(true)
 	readers.Wait()
 	if err := memory.Close(); err != nil {
 		t.Error(err)
