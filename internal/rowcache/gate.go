@@ -3,12 +3,12 @@ package rowcache
 import "sync/atomic"
 
 // gate decides whether gets look up rows. A lookup that finds nothing costs a miss or two of the processor's caches,
-// 3 to 12% of a get. Where lookups find too little for that, as if all rows are read alike, the gate closes: then one
-// get in some sixty looks up its row. Partitions do not share a gate with most others, and rows that memtables have
-// something of, and often all, have gates of their own.
+// 3 to 12% of a get. Where lookups find too little, because all rows are read alike, the gate closes: then one get in
+// some sixty looks up its row. A partition shares its gates with few others. Rows that memtables have something of,
+// and often all, have gates of their own.
 //
-// Gates count for all readers, not each reader for itself: a reader goes from store to store, and what a seed makes a
-// store do would depend on where it was.
+// Gates belong to the cache and not to a reader: readers go from store to store, and what a seed makes a store do
+// would depend on where its readers were.
 type gate struct {
 	unpaid  atomic.Int32 // misses for which no hit made up, up to mostUnpaid
 	_       [60]byte     // unpaid rarely changes, so readers share its cache line
@@ -17,13 +17,14 @@ type gate struct {
 }
 
 const (
-	// gates: for each partition, up to 8 of these apart, 8 by the hash of rows, of which many processors count in
-	// different ones, and for these 2 by where the row is.
-	gates      = 8 * 8 * 2
-	mostUnpaid = 64 // the gate is closed
+	// gates: 8 kinds of partitions, each with 8 parts of its rows, so that processors mostly count in different
+	// ones, of which memtables have something or nothing.
+	gates = 8 * 8 * 2
+	// mostUnpaid misses close the gate.
+	mostUnpaid = 64
 	// lookupEvery: behind a closed gate, one get in so many looks up its row.
 	lookupEvery = 61
-	// A hit makes up for so many misses: by what it saves of reading a block, and of putting a row together.
+	// A hit pays for so many misses, where it saves the reading of a block, and where it saves a merge of runs.
 	hitPays, mergedHitPays = 8, 32
 )
 
