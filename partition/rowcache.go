@@ -27,7 +27,7 @@ func (g *Getter) rowCache(view *mvcc.View, hash uint64) *rowcache.Cache {
 		return nil
 	}
 	g.moment = rowcache.Moment{
-		Tree: g.tree.id, State: g.state.id, Seq: view.Seq, MaxVersions: view.MaxVersions, Oldest: view.Oldest(),
+		Tree: g.tree.rows, State: g.state.id, Seq: view.Seq, MaxVersions: view.MaxVersions, Oldest: view.Oldest(),
 	}
 	if len(g.found) > 0 {
 		g.moment.Newest = g.found[0].NewestSeq()
@@ -52,7 +52,7 @@ func (g *Getter) recall(rows *rowcache.Cache, key []byte, hash uint64, sel *mvcc
 // keep offers a row that was read whole to the cache, unless a memtable has it as a whole, where it is found as fast.
 func (g *Getter) keep(rows *rowcache.Cache, key []byte, hash uint64, cells []row.Cell) {
 	m, merged := &g.moment, g.reader.PutTogether()
-	if !merged && len(g.sources) == len(g.found) {
+	if !merged && len(g.sources) <= len(g.found) {
 		return
 	}
 	complete := m.Seq >= g.state.memories[0].startSeq-1

@@ -21,6 +21,7 @@ import (
 type Tree struct {
 	table uint64
 	id    uint64
+	rows  uint64 // the tree in the row cache
 	start []byte
 	end   []byte // nil: unbounded
 
@@ -83,6 +84,9 @@ func NewTree(env *Env, table uint64, meta *manifest.Partition) *Tree {
 	}
 	if meta.Service != manifest.Serving {
 		t.held.Store(&Held{meta.Service, meta.Reason})
+	}
+	if env.Rows != nil {
+		t.rows = env.Rows.NewState()
 	}
 	t.setState(newState([]*memory{env.newMemory(meta.FlushedSeq + 1)}, newVersion(env.Files, meta)))
 	return t

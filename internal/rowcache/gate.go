@@ -4,7 +4,7 @@ import "sync/atomic"
 
 // gate decides whether gets look up rows. A lookup that finds nothing costs a miss or two of the processor's caches,
 // 3 to 12% of a get. Where lookups find too little, because all rows are read alike, the gate closes: then one get in
-// some sixty looks up its row. A partition shares its gates with few others. Rows that memtables have something of,
+// some sixty looks up its row. A partition shares its gates with one in 32 others. Rows that memtables have something of,
 // and often all, have gates of their own.
 //
 // Gates belong to the cache and not to a reader: readers go from store to store, and what a seed makes a store do
@@ -17,9 +17,9 @@ type gate struct {
 }
 
 const (
-	// gates: 8 kinds of partitions, each with 8 parts of its rows, so that processors mostly count in different
-	// ones, of which memtables have something or nothing.
-	gates = 8 * 8 * 2
+	// gates: 32 kinds of partitions, each with 8 parts of its rows, so that few processors count in the same one,
+	// of which memtables have something or nothing.
+	gates = 32 * 8 * 2
 	// mostUnpaid misses close the gate.
 	mostUnpaid = 64
 	// lookupEvery: behind a closed gate, one get in so many looks up its row.
@@ -29,7 +29,7 @@ const (
 )
 
 func (c *Cache) gate(hash uint64, at *Moment) *gate {
-	i := hash>>61<<4 | at.Tree*0x9E3779B97F4A7C15>>61<<1
+	i := at.Tree*0x9E3779B97F4A7C15>>59<<4 | hash>>61<<1
 	if at.Newest > 0 {
 		i |= 1
 	}
