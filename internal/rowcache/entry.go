@@ -52,7 +52,7 @@ func sizeOf(key []byte, cells []row.Cell, capacity int) (size, data int, ok bool
 // the same or a later sequence number, and if no cell of the entry has expired. Cells that had
 // expired before are still expired.
 func (e *entry) holds(at *Moment, key []byte) bool {
-	return e.Tree == at.Tree && e.State == at.State && e.Newest == at.Newest && e.MaxVersions == at.MaxVersions &&
+	return e.State == at.State && e.Newest == at.Newest && e.MaxVersions == at.MaxVersions &&
 		at.Seq >= e.Seq && at.Oldest >= e.Oldest && at.Oldest <= e.minVersion && string(e.key()) == string(key)
 }
 

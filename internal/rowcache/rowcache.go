@@ -95,7 +95,7 @@ func (c *Cache) Close() {
 		s := &c.shards[i]
 		s.mu.Lock()
 		c.memory.Free(s.memory)
-		s.memory, s.ring, s.slots, s.seen = nil, nil, nil, nil
+		s.memory, s.ring, s.slots, s.seen, s.reserved = nil, nil, nil, nil, 0
 		s.closed = true
 		s.mu.Unlock()
 	}
@@ -191,8 +191,8 @@ func (c *Cache) Put(hash uint64, key []byte, at *Moment, cells []row.Cell, merge
 // shard chooses by bits of the hash that no shard uses for its slots.
 func (c *Cache) shard(hash uint64) *shard { return &c.shards[hash>>56&uint64(len(c.shards)-1)] }
 
-// make allocates the memory of a shard, whose pages come from the system as rows do. It returns false if the shard
-// is too small for anything, or the cache is closed.
+// make allocates the memory of a shard. It returns false if the shard is too small for anything,
+// or the cache is closed.
 func (c *Cache) make(s *shard) bool {
 	if s.closed {
 		return false
@@ -216,7 +216,8 @@ func (c *Cache) make(s *shard) bool {
 	return true
 }
 
-// reserveFor reserves what the shard uses of its memory, in steps: all before the ring, and of that what was written once.
+// reserveFor reserves what the shard uses of its memory, in steps: all before the ring, and of that
+// what was written once.
 func (c *Cache) reserveFor(s *shard) {
 	written := min((s.head/reserveStep+1)*reserveStep, uint64(len(s.ring)))
 	if used := int64(cap(s.memory)-len(s.ring)) + int64(written); used > s.reserved {
