@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/flagstone-db/flagstone/manifest"
+	"github.com/flagstone-db/flagstone/memtable"
 	"github.com/flagstone-db/flagstone/row"
 )
 
@@ -349,5 +350,40 @@ func TestTreesThatShareFilesReadAsTheyWereWritten(t *testing.T) {
 				t.Fatalf("seed %d: row %q is %q, %v; want %q", seed, k, got, err, want)
 			}
 		}
+	}
+}
+
+// TestAFlushThatWasAskedForFlushesAlsoWhenAMergeGivesUp: a merge that ends without a replacement has renewed the mutable
+// memtable, behind one that waits.
+func TestAFlushThatWasAskedForFlushesAlsoWhenAMergeGivesUp(t *testing.T) {
+	r := newRig(t)
+	r.putRow(key("p", 1), "c", 1, "v")
+	end := r.seq + 1
+	r.rotate(r.tree)
+	r.seq += 5 // writes of other trees
+	r.tree.Renew(r.seq + 1)
+	if freed, err := r.tree.Flush(end, settled); err != nil || freed == 0 {
+		t.Errorf("flushed %d bytes: %v", freed, err)
+	}
+}
+
+// TestAnIteratorReadsAWriteThatIsAppliedAfterAnother, which was ordered later and is in the next memtable.
+func TestAnIteratorReadsAWriteThatIsAppliedAfterAnother(t *testing.T) {
+	r := newRig(t)
+	first, second := new(row.Change), new(row.Change)
+	for n, c := range []*row.Change{first, second} {
+		must(t, c.Set(&row.Mutation{Table: testTable, Key: key("p", n), PutRow: true, Cells: []row.Cell{putCell("c", 1, "v")}}))
+	}
+	early := r.tree.Reserve(memtable.EstimateSize(first), 1, 1)
+	r.tree.Rotate(2)
+	late := r.tree.Reserve(memtable.EstimateSize(second), 1, 1)
+	late.Apply(2, second)
+	late.Done()
+	it := r.tree.NewIterator()
+	defer it.Close()
+	early.Apply(1, first)
+	early.Done()
+	if !it.First() || string(it.RowKey()) != string(key("p", 0)) {
+		t.Error("the earlier write is not there")
 	}
 }

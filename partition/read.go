@@ -81,12 +81,13 @@ func (it *Iterator) Until(end []byte) {
 	}
 }
 
-// collectRuns makes an iterator over each run, newest first.
+// collectRuns makes an iterator over each run, newest first. A memtable without a row counts if a writer has a place in
+// it: what it inserts may be visible in a view that is made later, as what was ordered behind it is.
 func (it *Iterator) collectRuns() {
 	s := it.state
 	for i := len(s.memories) - 1; i >= 0; i-- {
-		if m := &s.memories[i].table; !m.Empty() {
-			it.addMemory(m)
+		if m := s.memories[i]; m.bytes() > 0 {
+			it.addMemory(&m.table)
 		}
 	}
 	for _, files := range s.version.runs {

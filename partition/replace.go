@@ -72,12 +72,13 @@ func (t *Tree) Successors() []*Tree {
 }
 
 // Renew replaces an empty mutable memtable by one for sequence numbers from nextSeq on, the first one not
-// given out yet: Unchanged must not take what is flushed for something in memory. REQUIRES: no write is ordered
+// given out yet: Unchanged must not take what is flushed for something in memory. Where memtables wait it does nothing,
+// since they end where the next one begins, and a flush may have been asked for that end. REQUIRES: no write is ordered
 // meanwhile.
 func (t *Tree) Renew(nextSeq uint64) {
-	if t.mutable.Load().bytes() == 0 {
+	if t.mutable.Load().bytes() == 0 && len(t.state.Load().waiting()) == 0 {
 		t.replace(func(old *state) *state {
-			return newState(append(slices.Clone(old.waiting()), t.env.newMemory(nextSeq)), old.version)
+			return newState([]*memory{t.env.newMemory(nextSeq)}, old.version)
 		})
 	}
 }
