@@ -11,8 +11,11 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 
 	"github.com/flagstone-db/flagstone/internal/vfs"
 )
@@ -334,4 +337,45 @@ func TestP11_P14_CrashesOnAFullDiskLoseNoAcknowledgedRecord(t *testing.T) {
 	if refused == 0 || starts == 0 || carried == 0 || crashes == 0 {
 		t.Error("one of them was not tried")
 	}
+}
+
+// TestP11_ADurableRecordIsToldThoughTheGroupBehindItFindsNoSpace, with two groups in flight.
+func TestP11_ADurableRecordIsToldThoughTheGroupBehindItFindsNoSpace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var writes atomic.Int32
+		release, armed := make(chan struct{}), false
+		fsys := &hookFS{newSim(), func(op, _ string) error {
+			if !armed || op != "write" {
+				return nil
+			}
+			switch writes.Add(1) {
+			case 1:
+				<-release
+			case 2:
+				return syscall.ENOSPC
+			}
+			return nil
+		}}
+		opts := testOptions(fsys)
+		opts.SegmentSize = 1 << 20
+		var o oracle
+		w, _ := mustOpen(t, opts, 0, &o)
+		armed = true
+		var outcome [2]error
+		var done sync.WaitGroup
+		for i := range outcome {
+			lsn, err := o.append(w, 0, 100)
+			if err != nil {
+				t.Fatal(err)
+			}
+			done.Go(func() { outcome[i] = w.Sync(lsn) })
+			synctest.Wait()
+		}
+		close(release)
+		done.Wait()
+		if outcome[0] != nil || !vfs.IsNoSpace(outcome[1]) || w.DurableLSN() != 1 {
+			t.Errorf("%v, and for the group without space %v; record %d is durable", outcome[0], outcome[1], w.DurableLSN())
+		}
+		mustClose(t, w) // there is space again
+	})
 }

@@ -16,6 +16,7 @@ package wal
 // leader.
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"runtime"
@@ -43,15 +44,15 @@ func (w *Writer) SyncContext(ctx context.Context, lsn LSN) error {
 	for LSN(w.durable.Load()) < lsn {
 		done, turn, err := w.further(lsn, ctx.Done() != nil)
 		if err != nil {
-			return err
+			return w.unlessDurable(lsn, err)
 		}
 		if done == nil {
 			continue
 		}
 		select {
 		case <-done:
-			if err := w.noSpace(); err != nil {
-				return err
+			if err := w.stuck(); err != nil {
+				return w.unlessDurable(lsn, err)
 			}
 		case <-turn:
 		case <-ctx.Done():
@@ -62,11 +63,19 @@ func (w *Writer) SyncContext(ctx context.Context, lsn LSN) error {
 	return nil
 }
 
-// noSpace returns the error if a group cannot be written for want of space, else nil.
-func (w *Writer) noSpace() error {
+// unlessDurable returns the error of a Sync, but nil if the record is durable: the error may be of a later group.
+func (w *Writer) unlessDurable(lsn LSN, err error) error {
+	if LSN(w.durable.Load()) >= lsn {
+		return nil
+	}
+	return err
+}
+
+// stuck returns the error if the writer has failed, or a group cannot be written for want of space, else nil.
+func (w *Writer) stuck() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.full
+	return cmp.Or(w.err, w.full)
 }
 
 // giveUp ends a wait for the channels of gather. If the caller was the next leader, giveUp wakes
@@ -113,7 +122,7 @@ func (w *Writer) further(lsn LSN, apart bool) (done, turn <-chan struct{}, err e
 	return done, nil, err
 }
 
-// see writes a group in the caller; err then says why there is no space for it. With apart, a
+// see writes a group in the caller; err then says that the writer has failed, or that there is no space. With apart, a
 // goroutine writes it, and done is closed at the end. Callers hold mu; it is released meanwhile.
 func (w *Writer) see(g *group, apart bool) (done <-chan struct{}, err error) {
 	if apart {
@@ -125,7 +134,7 @@ func (w *Writer) see(g *group, apart bool) (done <-chan struct{}, err error) {
 	w.transfer(g)
 	w.mu.Lock()
 	w.land(g)
-	return nil, w.full
+	return nil, cmp.Or(w.err, w.full)
 }
 
 // wait returns the channel that is closed when the group is done. Callers hold the writer's mu.

@@ -65,14 +65,11 @@ func (p *Pipeline) SyncContext(ctx context.Context) error {
 	lsn := p.lastLSN
 	p.order.Unlock()
 	err := p.log.SyncContext(ctx, lsn)
+	p.queue.publish(p.publishable()) // the writer may not be waiting; nor is it after an error
 	if err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		return err
 	}
-	if err := p.logged(err); err != nil {
-		return err
-	}
-	p.queue.publish(p.publishable()) // the writer may not be waiting
-	return nil
+	return p.logged(err)
 }
 
 // SyncVisible makes durable what is visible: a crash must not lose what was returned to a reader

@@ -241,7 +241,12 @@ func (p *Pipeline) enqueueWithRoom(ctx context.Context, w *Write) (ticket, error
 	}
 	defer func() { <-p.room }()
 	if failed := p.noRoom.Load(); failed != before {
-		return 0, p.refused(*failed) // or each of a thousand writes would ask the full disk in its turn
+		// Each of a thousand writes would ask the full disk in its turn. But a large one may have failed, which has held
+		// up others for which there is room.
+		if t, err := p.enqueue(w); !errors.Is(err, wal.ErrRoom) {
+			return t, err
+		}
+		return 0, p.refused(*failed)
 	}
 	var size int64
 	for _, b := range w.batch.Pieces() {

@@ -450,6 +450,28 @@ func TestWritesThatWaitAskAFullDiskOnce(t *testing.T) {
 	})
 }
 
+// TestALargeWriteWithoutSpaceFailsAlone: smaller ones, which it has held up, have room.
+func TestALargeWriteWithoutSpaceFailsAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, false)
+		r.room <- struct{}{}
+		r.Between(func() { r.large = new(Write) })
+		small := make(chan error)
+		go func() {
+			_, err := r.write("small", "v")
+			small <- err
+		}()
+		synctest.Wait()
+		full := error(syscall.ENOSPC)
+		r.noRoom.Store(&full)
+		r.Between(func() { r.large = nil })
+		<-r.room
+		if err := <-small; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestTheBufferOfTheLogIsHandedOverInTime: however often a writer hands over full groups, the rest
 // follows within the period.
 func TestTheBufferOfTheLogIsHandedOverInTime(t *testing.T) {
