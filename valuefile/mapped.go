@@ -3,6 +3,7 @@ package valuefile
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,6 +21,8 @@ const (
 	// device. The limit is higher by a nanosecond for every bytesPerNano bytes.
 	slowAccess   = 25 * time.Microsecond
 	bytesPerNano = 2
+	// leastVerified is how many records a file remembers, however long ago they were verified.
+	leastVerified = 256
 )
 
 // mapped is a value file in mapped memory. Values are read through the mapping only for an
@@ -33,6 +36,7 @@ type mapped struct {
 
 	mu       sync.Mutex
 	verified map[uint64]time.Duration // time of verification, by offset of the record
+	most     int                      // records in verified, before those of long ago are left out
 }
 
 // believes reports whether to read the record at offset through the mapping: it was verified less
@@ -53,6 +57,10 @@ func (m *mapped) note(offset uint64, now time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.verified[offset] = now
+	if len(m.verified) > m.most {
+		maps.DeleteFunc(m.verified, func(_ uint64, at time.Duration) bool { return now-at >= m.interval })
+		m.most = max(2*len(m.verified), leastVerified)
+	}
 }
 
 // believed is Value through the mapping, for a read that began at began.

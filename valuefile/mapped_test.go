@@ -136,3 +136,18 @@ func TestASlowAccessSendsTheNextReadsToCalls(t *testing.T) {
 		t.Fatal("the mapping is never used again")
 	}
 }
+
+// TestAFileForgetsWhatWasVerifiedLongAgo, or a file of many values would take ever more memory.
+func TestAFileForgetsWhatWasVerifiedLongAgo(t *testing.T) {
+	const interval = 100
+	m := mapped{interval: interval, verified: map[uint64]time.Duration{}}
+	for i := range 100 * leastVerified {
+		m.note(uint64(i), time.Duration(i))
+		if !m.believes(uint64(max(i-interval+1, 0)), time.Duration(i)) {
+			t.Fatalf("at %d what was verified within the interval is forgotten", i)
+		}
+	}
+	if n := len(m.verified); n > 2*leastVerified {
+		t.Errorf("%d records are remembered", n)
+	}
+}
