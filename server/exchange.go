@@ -69,9 +69,6 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	body, refusal := x.run()
 	status, last := http.StatusOK, false
 	if refusal != nil {
-		if !x.authentic {
-			defer x.refuseStranger()()
-		}
 		x.release()
 		refusal = asTunnelRefusal(x.path, refusal)
 		status, body = statusOf(refusal.Code), encodeError(refusal)
@@ -79,22 +76,6 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	x.respond(status, body, last)
 	x.tell(status, refusal, len(body))
-}
-
-// refuseStranger counts the refusals in progress on a connection without any signed request.
-// HTTP/2 could have a hundred, each blocked by a client that does not read. Above a few,
-// requests get no answer at all.
-func (x *exchange) refuseStranger() (done func()) {
-	const most = 4
-	conn := connOf(x.r)
-	if conn == nil {
-		return func() {}
-	}
-	if conn.refusing.Add(1) > most {
-		conn.refusing.Add(-1)
-		panic(http.ErrAbortHandler)
-	}
-	return func() { conn.refusing.Add(-1) }
 }
 
 // release gives back the resources of the request.
@@ -133,7 +114,7 @@ func (x *exchange) run() (answer []byte, refusal *ots.Error) {
 		return nil, busy()
 	}
 	x.authentic = true
-	if x.place.pool, x.place.user = x.s.requests, user; !x.place.TryTake(1) { // an HTTP/2 connection carries many requests
+	if x.place.pool, x.place.user = x.s.requests, user; !x.place.TryTake(1) { // a connection of another server (Handler) may carry many requests
 		return nil, busy()
 	}
 	x.turn.pool, x.turn.user = x.s.turns, user

@@ -5,8 +5,6 @@ import (
 	"bytes"
 	"compress/zlib"
 	"context"
-	"crypto/md5"
-	"encoding/base64"
 	"fmt"
 	"io"
 	"net"
@@ -65,81 +63,16 @@ func TestSlowHeadersAreCutOff(t *testing.T) {
 	}
 }
 
-// TestTheTimeForHeadersBeginsWhenAConnectionIsAccepted checks that late bytes do not extend the
-// time, on a connection with a test clock.
-func TestTheTimeForHeadersBeginsWhenAConnectionIsAccepted(t *testing.T) {
-	client, inner := net.Pipe()
-	defer client.Close()
-	spy := &deadlines{Conn: inner}
-	first := time.Date(2026, 1, 1, 0, 0, 5, 0, time.UTC)
-	c := &limitedConn{Conn: spy, first: first, open: newConnections(8, 0)}
-	defer c.Close()
-	early, late := first.Add(-time.Second), first.Add(time.Minute)
-	for _, step := range []struct{ set, want time.Time }{{early, early}, {late, first}, {time.Time{}, first}, {late, first}} {
-		c.SetReadDeadline(step.set)
-		if !spy.last.Equal(step.want) {
-			t.Errorf("before the first request: asked for %v, set %v, want %v", step.set, spy.last, step.want)
-		}
-	}
-	connState(c, http.StateNew)
-	if !spy.last.Equal(first) {
-		t.Error("a new connection is taken for an active one")
-	}
-	connState(c, http.StateActive)
-	if !spy.last.Equal(late) {
-		t.Errorf("when the request began: %v, want %v", spy.last, late)
-	}
-	for _, at := range []time.Time{late.Add(time.Hour), {}} {
-		if c.SetReadDeadline(at); !spy.last.Equal(at) {
-			t.Errorf("later: %v, want %v", spy.last, at)
-		}
-	}
-}
-
-type deadlines struct {
-	net.Conn
-	last time.Time
-}
-
-func (d *deadlines) SetReadDeadline(t time.Time) error { d.last = t; return nil }
-
-// TestConnectionsOutliveTheTimeForHeaders checks that the timeout bounds only the first
-// headers, in HTTP/1.1 and HTTP/2.
+// TestConnectionsOutliveTheTimeForHeaders checks that the timeout bounds only the first headers.
 func TestConnectionsOutliveTheTimeForHeaders(t *testing.T) {
 	s, fake := newTestServer(t, func(c *Config) { c.Limits = Limits{ReadHeaderTimeout: shortly} })
 	fake.answer(&ots.ReadResult{})
-	addr := listen(t, s)
-	for _, version := range []int{1, 2} {
-		transport := &http.Transport{Protocols: new(http.Protocols), MaxConnsPerHost: 1}
-		transport.Protocols.SetHTTP1(version == 1)
-		transport.Protocols.SetUnencryptedHTTP2(version == 2)
-		dialed := 0
-		transport.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
-			dialed++
-			return new(net.Dialer).DialContext(ctx, network, addr)
+	c := dial(t, listen(t, s))
+	for range 3 {
+		if status, closed := roundTrip(t, c, kept(t, testKey, testSecret, testInstance)); status != 200 || closed {
+			t.Fatalf("status %d, closed: %v", status, closed)
 		}
-		client := &http.Client{Transport: transport, Timeout: 10 * time.Second}
-		for range 3 {
-			d := good(t).sign(testSecret)
-			req, _ := http.NewRequest("POST", "http://"+addr+d.path, bytes.NewReader(d.body))
-			for _, h := range d.headers {
-				req.Header.Set(h[0], h[1])
-			}
-			res, err := client.Do(req)
-			if err != nil {
-				t.Fatal(err)
-			}
-			io.Copy(io.Discard, res.Body)
-			res.Body.Close()
-			if res.StatusCode != 200 || res.ProtoMajor != version {
-				t.Errorf("HTTP/%d: %s %s", version, res.Proto, res.Status)
-			}
-			time.Sleep(shortly)
-		}
-		if dialed != 1 {
-			t.Errorf("HTTP/%d: %d connections", version, dialed)
-		}
-		transport.CloseIdleConnections()
+		time.Sleep(shortly)
 	}
 }
 
@@ -448,49 +381,6 @@ func TestHealthAnswersUnsigned(t *testing.T) {
 	}
 	if fake.calls.Load() != 0 {
 		t.Error("the service was called")
-	}
-}
-
-func TestHTTP2WithoutTLSIsSpoken(t *testing.T) {
-	s, fake := newTestServer(t, nil)
-	fake.answer(&ots.ReadResult{Row: &testKeyRow})
-	addr := listen(t, s)
-	transport := &http.Transport{Protocols: new(http.Protocols)}
-	transport.Protocols.SetUnencryptedHTTP2(true)
-	defer transport.CloseIdleConnections()
-	client := &http.Client{Transport: transport, Timeout: 5 * time.Second}
-
-	done := make(chan error)
-	const requests = 50
-	for range requests {
-		go func() {
-			d := good(t).sign(testSecret)
-			req, _ := http.NewRequest("POST", "http://"+addr+d.path, bytes.NewReader(d.body))
-			for _, h := range d.headers {
-				req.Header.Set(h[0], h[1])
-			}
-			res, err := client.Do(req)
-			if err != nil {
-				done <- err
-				return
-			}
-			defer res.Body.Close()
-			body, err := io.ReadAll(res.Body)
-			sum := md5.Sum(body)
-			if err == nil && (res.StatusCode != 200 || res.ProtoMajor != 2 || res.Header.Get("authorization") == "" ||
-				res.Header.Get("x-ots-contentmd5") != base64.StdEncoding.EncodeToString(sum[:])) {
-				err = fmt.Errorf("%s %s %v", res.Proto, res.Status, res.Header)
-			}
-			done <- err
-		}()
-	}
-	for range requests {
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	}
-	if n := fake.calls.Load(); n != requests {
-		t.Errorf("%d calls", n)
 	}
 }
 

@@ -67,7 +67,6 @@ func (c *connections) tryAdmit(conn *limitedConn) bool {
 		c.strangers.Remove(leaves.stranger)
 		leaves.stranger = nil
 	}
-	conn.accepted = now
 	conn.stranger = c.strangers.PushBack(conn)
 	c.mu.Unlock()
 	if leaves != nil {
@@ -148,7 +147,6 @@ func (c *connections) leave(conn *limitedConn) {
 type limitedListener struct {
 	net.Listener
 	open      *connections
-	headers   time.Duration // from accepting a connection to the end of the first headers
 	closed    chan struct{}
 	closeOnce sync.Once
 }
@@ -167,7 +165,6 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 	if !l.open.admit(conn, l.closed) {
 		return nil, errors.Join(net.ErrClosed, c.Close())
 	}
-	conn.first = conn.accepted.Add(l.headers)
 	return conn, nil
 }
 
@@ -177,25 +174,16 @@ func (l *limitedListener) Close() error {
 	return l.Listener.Close()
 }
 
-// limitedConn is a connection that counts until it is closed. Until its first request begins,
-// no read lasts beyond a fixed time: net/http first looks for the HTTP/2 preface, and would
-// apply the header timeout twice.
+// limitedConn is a connection that counts until it is closed.
 type limitedConn struct {
 	net.Conn
 	open     *connections
-	accepted time.Time
 	stranger *list.Element // its place among the strangers; nil if it is none; under open.mu
 	user     share.User    // the key it counts for; empty for a stranger; under open.mu
 	reading  atomic.Int64  // start of the present wait for the client, in nanoseconds; 0: none
 	waited   atomic.Int64  // total of earlier waits, in nanoseconds
-	refusing atomic.Int32  // refusals of strangers in progress
 
 	closeOnce sync.Once
-
-	mu     sync.Mutex
-	first  time.Time // latest end of the first headers
-	begun  bool
-	wanted time.Time // the read deadline that net/http set last
 }
 
 // Read reads, and records how long the server waits.
@@ -207,35 +195,6 @@ func (c *limitedConn) Read(b []byte) (int, error) {
 		c.reading.Store(0)
 	}()
 	return c.Conn.Read(b)
-}
-
-// SetReadDeadline sets the deadline, or an earlier one until the first request has begun.
-func (c *limitedConn) SetReadDeadline(t time.Time) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.wanted = t
-	if !c.begun && (t.IsZero() || t.After(c.first)) {
-		t = c.first
-	}
-	return c.Conn.SetReadDeadline(t)
-}
-
-// begin applies the deadline of net/http: the first headers have arrived.
-func (c *limitedConn) begin() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.begun {
-		c.begun = true
-		_ = c.Conn.SetReadDeadline(c.wanted) // reads report a closed connection
-	}
-}
-
-// connState is called by net/http: a connection becomes active when headers, or the HTTP/2
-// preface, have arrived.
-func connState(c net.Conn, state http.ConnState) {
-	if limited, ok := c.(*limitedConn); ok && state == http.StateActive {
-		limited.begin()
-	}
 }
 
 type connKey struct{}

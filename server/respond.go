@@ -71,9 +71,6 @@ func (x *exchange) write(body []byte) {
 			return // the client has gone
 		}
 		if body = body[n:]; len(body) == 0 {
-			if !x.authentic {
-				_ = controller.Flush() // here, while the refusal counts: see refuseStranger
-			}
 			return
 		}
 	}

@@ -77,9 +77,11 @@ type Limits struct {
 	InFlightBytes int64 // of all request bodies in progress, as far as they have arrived; 96 MiB
 	AnswerBytes   int64 // of memory for answers, from before the read until the answer is written; 384 MiB
 
-	StrangerMoment    time.Duration // the least time that the server waits for a first signature before a new connection may replace a stranger; 500 ms
-	ReadHeaderTimeout time.Duration // from accepting a connection, or the first byte of a later request, to the end of headers; 5 s
-	ReadTimeout       time.Duration // the same to the end of the body; 30 s
+	StrangerMoment time.Duration // the least time that the server waits for a first signature before a new connection may replace a stranger; 500 ms
+	// ReadHeaderTimeout is from accepting a connection, or the first byte of a later request, to the end of headers; 30 s.
+	// Clients keep connections that they dialed and did not need: the Go SDK for 25 s.
+	ReadHeaderTimeout time.Duration
+	ReadTimeout       time.Duration // the same to the end of the body; 60 s
 	WriteTimeout      time.Duration // from the end of headers to the end of the answer; 90 s
 	StallTimeout      time.Duration // for 64 KiB of an answer; 10 s
 	IdleTimeout       time.Duration // between requests of a connection; 2 min
@@ -94,8 +96,8 @@ func (l Limits) withDefaults() Limits {
 		InFlightBytes:     defaultTo(l.InFlightBytes, 96<<20),
 		AnswerBytes:       defaultTo(l.AnswerBytes, 384<<20),
 		StrangerMoment:    defaultTo(l.StrangerMoment, 500*time.Millisecond),
-		ReadHeaderTimeout: defaultTo(l.ReadHeaderTimeout, 5*time.Second),
-		ReadTimeout:       defaultTo(l.ReadTimeout, 30*time.Second),
+		ReadHeaderTimeout: defaultTo(l.ReadHeaderTimeout, 30*time.Second),
+		ReadTimeout:       defaultTo(l.ReadTimeout, time.Minute),
 		WriteTimeout:      defaultTo(l.WriteTimeout, 90*time.Second),
 		StallTimeout:      defaultTo(l.StallTimeout, 10*time.Second),
 		IdleTimeout:       defaultTo(l.IdleTimeout, 2*time.Minute),
@@ -164,10 +166,6 @@ func New(cfg Config) (*Server, error) {
 	s.bodies, s.answers = share.NewPool(s.limits.InFlightBytes), share.NewPool(s.limits.AnswerBytes)
 	s.requests = share.NewPool(int64(max(s.limits.Connections, 3)))
 	s.turns = share.NewPool(int64(processorTurns * min(runtime.GOMAXPROCS(0), runtime.NumCPU())))
-	const (
-		streamsPerConnection  = 100
-		receivedPerConnection = 256 << 10 // bytes of HTTP/2 bodies that no handler has read yet
-	)
 	s.http = http.Server{
 		Handler:           s.Handler(),
 		ReadHeaderTimeout: s.limits.ReadHeaderTimeout,
@@ -175,21 +173,15 @@ func New(cfg Config) (*Server, error) {
 		WriteTimeout:      s.limits.WriteTimeout,
 		IdleTimeout:       s.limits.IdleTimeout,
 		MaxHeaderBytes:    s.limits.HeaderBytes,
-		ConnState:         connState,
 		BaseContext:       func(net.Listener) context.Context { return base },
 		ConnContext:       connContext,
-		HTTP2: &http.HTTP2Config{
-			MaxConcurrentStreams:          streamsPerConnection,
-			MaxReceiveBufferPerConnection: receivedPerConnection, MaxReceiveBufferPerStream: receivedPerConnection,
-		},
 		// The default would answer "OPTIONS *" without a signature.
 		DisableGeneralOptionsHandler: true,
 		Protocols:                    new(http.Protocols),
 		// The messages of net/http are about broken clients.
 		ErrorLog: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug),
 	}
-	s.http.Protocols.SetHTTP1(true)
-	s.http.Protocols.SetUnencryptedHTTP2(true)
+	s.http.Protocols.SetHTTP1(true) // all that SDKs speak: streams of HTTP/2 would wait for their clients by the hundred
 	return s, nil
 }
 
@@ -197,12 +189,10 @@ func New(cfg Config) (*Server, error) {
 // bodies and on the time of the service, but not those on connections, headers and transfers.
 func (s *Server) Handler() http.Handler { return http.HandlerFunc(s.serveHTTP) }
 
-// Serve answers requests on the listener's connections, HTTP/1.1 and unencrypted HTTP/2, until
+// Serve answers requests on the listener's connections, HTTP/1.1, until
 // Shutdown. It closes the listener and returns nil after Shutdown, else the error of accepting.
 func (s *Server) Serve(l net.Listener) error {
-	err := s.http.Serve(&limitedListener{
-		Listener: l, open: s.connections, headers: s.limits.ReadHeaderTimeout, closed: make(chan struct{}),
-	})
+	err := s.http.Serve(&limitedListener{Listener: l, open: s.connections, closed: make(chan struct{})})
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil
 	}

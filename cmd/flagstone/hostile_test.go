@@ -6,7 +6,6 @@ import (
 	"context"
 	"crypto/md5"
 	"encoding/base64"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -397,13 +396,6 @@ func attacks() []attack {
 		deletes = append(deletes, ots.Cell{Name: fmt.Sprint("d", i), Op: ots.OpDeleteAllVersion})
 	}
 	garbage := make([]byte, 5_000_000)
-	var streams bytes.Buffer // HTTP/2 with a window of 0
-	streams.WriteString("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x06\x04\x00\x00\x00\x00\x00\x00\x04\x00\x00\x00\x00")
-	for i := range uint32(100) {
-		const post = "\x83\x86\x04\x07/GetRow\x01\x01x"
-		head := append(binary.BigEndian.AppendUint32(nil, uint32(len(post))<<8|1), 5)
-		streams.Write(append(binary.BigEndian.AppendUint32(head, 2*i+1), post...))
-	}
 	bytesOf := func(s string) func(*client) []byte { return func(*client) []byte { return []byte(s) } }
 	var session atomic.Int64
 	return []attack{
@@ -430,7 +422,6 @@ func attacks() []attack {
 		{"kept test paths", 1000, attacked, raw(bytesOf("GET /flagstone/test/clock HTTP/1.1\r\nHost: x\r\n\r\n"))},
 		{"strangers who say nothing", 1000, attacked, raw(bytesOf("P"))},
 		{"bodies of strangers", 20, attacked, raw(bytesOf("POST /GetRow HTTP/1.1\r\nHost: x\r\nContent-Length: 5000000\r\n\r\n" + string(garbage[:1<<20])))},
-		{"streams of strangers", 50, attacked, raw(bytesOf(streams.String()))},
 	}
 }
 
