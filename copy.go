@@ -55,7 +55,8 @@ type CopyReport struct {
 }
 
 const (
-	copyBytes = 1 << 20 // of values in a batch
+	copyBytes = 1 << 20 // of a batch: of values, names and keys, and copyCell for each row and cell
+	copyCell  = 512     // about what a row takes in a batch and a memtable beside its bytes
 	// copyAhead is how far ahead of the wall clock, in milliseconds, a copied version can move
 	// the copy's NowMillis, so that later writes are not hidden below that version.
 	copyAhead = 24 * 3600 * 1000
@@ -105,7 +106,7 @@ func (s *Store) copyTo(ctx context.Context, dir string) (report CopyReport, err 
 	}
 	c := copier{to: to, at: at, batch: to.NewBatch()}
 	for _, t := range s.Tables() {
-		if err == nil {
+		if err == nil && at.moment.State.Table(t.core.ID) != nil { // else it was created meanwhile
 			err = c.table(ctx, t)
 		}
 	}
@@ -155,7 +156,7 @@ func (c *copier) apply(ctx context.Context) error {
 
 func (c *copier) row(ctx context.Context, t, made *Table, r *Row) error {
 	c.report.Rows++
-	forever := t.core.Meta().Options.TTLSeconds == NeverExpires
+	forever := c.at.moment.State.Table(t.core.ID).Options.TTLSeconds == NeverExpires
 	if !forever || len(r.cells) == 0 {
 		if err := c.marker(ctx, t, made, r, forever); err != nil {
 			return err
@@ -170,7 +171,7 @@ func (c *copier) row(ctx context.Context, t, made *Table, r *Row) error {
 		}
 		c.batch.Row(made, r.Key()).Put(string(cell.Column), cell.Version, v)
 		c.report.Cells++
-		if c.bytes += len(cell.Value); c.bytes >= copyBytes {
+		if c.bytes += len(r.rowKey) + len(cell.Column) + len(cell.Value) + copyCell; c.bytes >= copyBytes {
 			if err := c.apply(ctx); err != nil {
 				return err
 			}

@@ -269,3 +269,37 @@ func TestP16_TheLogSaysWhatIsWrongWithTheClock(t *testing.T) {
 	r.open()
 	said("closed for long", "INFO 10 hours", "WARN years ahead of the clock")
 }
+
+// TestACopyTakesLittleMemoryForSmallCells, and reads on in a table that was dropped meanwhile.
+func TestACopyTakesLittleMemoryForSmallCells(t *testing.T) {
+	r := newRig(t, Options{})
+	table := r.table("t", TableOptions{})
+	for from := 0; from < 4000; from += 1000 {
+		b := r.store.NewBatch()
+		for n := range 1000 {
+			b.Row(table, Key("p", from+n)).Put("c", 1, row.String(""))
+		}
+		wantError(t, "Apply", r.store.Apply(ctx(), b), nil)
+	}
+	at, err := r.store.Snapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer at.Close()
+	to := newRig(t, Options{})
+	made := to.table("t", TableOptions{})
+	c := copier{to: to.store, at: at, batch: to.store.NewBatch()}
+	rows, dropped, most := table.Scan(ctx(), nil, nil, ScanOptions{ReadOptions: ReadOptions{Snapshot: at}}), false, 0
+	defer rows.Close()
+	for rows.Next() {
+		if !dropped {
+			wantError(t, "DropTable", r.store.DropTable(ctx(), "t"), nil)
+			dropped = true
+		}
+		wantError(t, "row", c.row(ctx(), table, made, rows.Row()), nil)
+		most = max(most, c.batch.Len())
+	}
+	if c.report.Rows < 1000 || most > copyBytes/copyCell {
+		t.Errorf("of %d rows, %d were in one batch", c.report.Rows, most)
+	}
+}

@@ -73,8 +73,8 @@ var (
 	ErrTransactionMemory = txn.ErrMemory
 	// ErrOutOfPartition: a row of another partition key than the transaction's.
 	ErrOutOfPartition = txn.ErrOutOfPartition
-	// ErrRowTooLarge: the selected cells of a row take more memory than
-	// ReadOptions.MaxBytes allows.
+	// ErrRowTooLarge: the selected cells of a row take more memory than ReadOptions.MaxBytes allows, or the read
+	// looks at more cells than MaxCells.
 	ErrRowTooLarge = errors.New("flagstone: the selected cells of a row are too large together")
 	// ErrNotStore: the directory has files of a store, but nothing that says what they are.
 	ErrNotStore = errors.New("flagstone: not a store")

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// latchedCells and latchedBytes bound what reads under a latch examine, and what they take in
-	// memory (ReadOptions.MaxBytes), if each row of the update is read once. Examining a cell
+	// latchedCells and latchedBytes bound what reads under a latch look at, and what they take in
+	// memory (ReadOptions), if each row of the update is read once. Examining a cell
 	// costs about 0.1 µs, copying or unpacking a byte 1 ns: 2 ms together.
 	latchedCells = 8 << 10
 	latchedBytes = 1 << 20
@@ -42,13 +42,29 @@ func (tx *RowTx) Unlatch() error {
 	return errLong
 }
 
+// cellsEach is how many cells of each row an update may look at under the latches of so many.
+func cellsEach(rows int) int { return max(latchedCells/max(rows, 1), 64) }
+
+// findTrims looks for the trims that the changes need. It looks at no more than cells cells of each row, 0 for all, and
+// returns errLong if there are more.
+func (u *update) findTrims(cells int) error {
+	for _, tx := range u.rows {
+		if err := tx.of.FindTrims(tx.table.store.issued.Millis(), cells); errors.Is(err, table.ErrManyCells) {
+			return errLong
+		} else if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // getLatched is Get under the row's latch.
 func (tx *RowTx) getLatched(opts ReadOptions) (*Row, error) {
-	theirs, most := opts.MaxBytes, max(latchedBytes/int64(tx.latched), 8<<10)
-	opts.maxExamined = max(latchedCells/tx.latched, 64)
-	opts.MaxBytes = min(cmp.Or(theirs, most), most)
+	bytes, cells := opts.MaxBytes, opts.MaxCells
+	mostBytes, mostCells := max(latchedBytes/int64(tx.latched), 8<<10), cellsEach(tx.latched)
+	opts.MaxBytes, opts.MaxCells = min(cmp.Or(bytes, mostBytes), mostBytes), min(cmp.Or(cells, mostCells), mostCells)
 	found, err := tx.table.getEncoded(tx.of.Key(), &opts, nil, true)
-	if errors.Is(err, ErrRowTooLarge) && opts.MaxBytes != theirs {
+	if errors.Is(err, ErrRowTooLarge) && (opts.MaxBytes != bytes || opts.MaxCells != cells) {
 		return nil, tx.Unlatch()
 	}
 	return found, err

@@ -201,3 +201,70 @@ func TestALargeReadOfAnUpdateIsMadeWithoutTheLatch(t *testing.T) {
 		return err
 	}), ErrRowTooLarge)
 }
+
+// TestManyVersionsAreLookedAtWithoutTheLatch deletes one version of a column that has many: of a full one, whose
+// surplus version must not come back, and of one that is not full.
+func TestManyVersionsAreLookedAtWithoutTheLatch(t *testing.T) {
+	const versions = latchedCells + 2
+	for name, c := range map[string]struct {
+		limit int64 // of versions
+		want  int // versions, after one was deleted
+		runs  int
+	}{
+		"full":     {versions - 1, versions - 2, 2},
+		"not full": {1 << 30, versions - 1, 2},
+		"few":      {2, 1, 1},
+	} {
+		for _, flushed := range []bool{false, true} {
+			r := newRig(t, Options{})
+			table := r.table("t", TableOptions{MaxVersions: c.limit})
+			wantError(t, name, table.Update(ctx(), Key("p", 1), func(_ context.Context, tx *RowTx) error {
+				for i := range int64(versions) {
+					tx.Put("c", i, row.Integer(i))
+				}
+				return nil
+			}), nil)
+			if flushed {
+				wantError(t, name, r.store.Flush(ctx()), nil)
+			}
+			runs := 0
+			wantError(t, name, table.Update(ctx(), Key("p", 1), func(_ context.Context, tx *RowTx) error {
+				runs++
+				tx.DeleteVersion("c", versions-1)
+				return nil
+			}), nil)
+			found, err := table.Get(ctx(), Key("p", 1), ReadOptions{})
+			if err != nil || len(found.Cells()) != c.want || runs != c.runs {
+				t.Errorf("%s, flushed %v: %d versions after %d runs, want %d after %d: %v", name, flushed, len(found.Cells()), runs, c.want, c.runs, err)
+			}
+		}
+	}
+}
+
+// TestAReadLooksAtSoManyCells, visible or not.
+func TestAReadLooksAtSoManyCells(t *testing.T) {
+	r := newRig(t, Options{})
+	table := r.table("t", TableOptions{})
+	wantError(t, "Update", table.Update(ctx(), Key("p", 1), func(_ context.Context, tx *RowTx) error {
+		for i := range 100 {
+			tx.Put(fmt.Sprint("c", i), 1, row.Integer(1))
+		}
+		return nil
+	}), nil)
+	for _, c := range []struct {
+		opts ReadOptions
+		want error
+	}{
+		{ReadOptions{MaxCells: 200}, nil},
+		{ReadOptions{MaxCells: 50}, ErrRowTooLarge},
+		{ReadOptions{MaxCells: 50, MinVersion: 2}, ErrRowTooLarge}, // none of them is wanted
+		{ReadOptions{MaxCells: 50, Columns: []string{"c7"}}, nil},
+		{ReadOptions{MaxCells: -1}, ErrInvalid},
+	} {
+		_, err := table.Get(ctx(), Key("p", 1), c.opts)
+		wantError(t, fmt.Sprintf("%+v", c.opts), err, c.want)
+	}
+	rows := table.Scan(ctx(), nil, nil, ScanOptions{ReadOptions: ReadOptions{MaxCells: 1}})
+	defer rows.Close()
+	wantError(t, "Scan", rows.Err(), ErrInvalid)
+}

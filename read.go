@@ -41,10 +41,12 @@ type ReadOptions struct {
 	// Snapshot is the moment to read at; nil is now.
 	Snapshot *Snapshot
 
+	// MaxCells is how many cells of one row a read looks at, hidden and deleted ones included: some 0.1 µs
+	// each. A read that needs more fails with ErrRowTooLarge. 0 is no limit. Scans refuse it: see
+	// ScanOptions.MaxExamined.
+	MaxCells int
+
 	existsOnly bool // no cells are wanted
-	// maxExamined, if above 0, makes the read of a row fail with ErrRowTooLarge after about so
-	// many cells.
-	maxExamined int
 }
 
 // selection translates the options. It uses the memory of columns for the list of names; the
@@ -53,9 +55,9 @@ func (o *ReadOptions) selection(columns *[][]byte) (mvcc.Selection, error) {
 	sel := mvcc.Selection{
 		Start: nameBytes(o.StartColumn), End: nameBytes(o.EndColumn),
 		MaxVersions: o.MaxVersions, MinVersion: o.MinVersion, MaxVersionExcl: o.MaxVersion,
-		NoCells: o.existsOnly || o.Columns != nil && len(o.Columns) == 0, MaxBytes: o.MaxBytes, MaxExamined: o.maxExamined,
+		NoCells: o.existsOnly || o.Columns != nil && len(o.Columns) == 0, MaxBytes: o.MaxBytes, MaxExamined: o.MaxCells,
 	}
-	if o.MaxColumns < 0 || o.MaxVersions < 0 || o.MinVersion < 0 || o.MaxVersion < 0 || o.MaxBytes < 0 {
+	if o.MaxColumns < 0 || o.MaxVersions < 0 || o.MinVersion < 0 || o.MaxVersion < 0 || o.MaxBytes < 0 || o.MaxCells < 0 {
 		return sel, fmt.Errorf("%w: ReadOptions with a negative number", ErrInvalid)
 	}
 	if o.MaxVersion > 0 && o.MinVersion > o.MaxVersion {
@@ -172,6 +174,9 @@ func (t *Table) readRow(r *Row, key []byte, opts *ReadOptions, l *lookup, undura
 	for !g.Pin(t.core.Find(r.rowKey)) { // until it is not one that was replaced just now
 	}
 	defer g.Unpin()
+	if err := opts.Snapshot.over(); err != nil { // closed before the tree was pinned
+		return false, err
+	}
 	view, err := t.core.View(at, undurable)
 	if err == nil {
 		err = t.core.Readable(g.Tree(), view.Seq)
@@ -189,7 +194,7 @@ func (t *Table) readRow(r *Row, key []byte, opts *ReadOptions, l *lookup, undura
 		err = r.fetched.Fetch(r.cells, s.files, sel.MaxBytes)
 	}
 	if err != nil {
-		return false, s.describe(r.explain(err, sel.MaxBytes))
+		return false, s.describe(r.explain(err, &sel))
 	}
 	return exists, t.core.Gone()
 }

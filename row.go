@@ -10,6 +10,7 @@ import (
 	"unicode"
 
 	"github.com/flagstone-db/flagstone/internal/valuefetch"
+	"github.com/flagstone-db/flagstone/mvcc"
 	"github.com/flagstone-db/flagstone/row"
 )
 
@@ -218,12 +219,15 @@ func decodeKey(dst []row.Value, key []byte, columns int) ([]row.Value, error) {
 }
 
 // explain returns the error of a read, for the caller of which most is the limit in bytes.
-func (r *Row) explain(err error, most int64) error {
+func (r *Row) explain(err error, sel *mvcc.Selection) error {
 	if err != valuefetch.ErrTooLarge {
 		return err
 	}
 	r.fetched.Release() // other rows must not keep this memory
-	return fmt.Errorf("%w: more than %d bytes in row %v", ErrRowTooLarge, most, r.key)
+	if sel.MaxExamined > 0 {
+		return fmt.Errorf("%w: more than %d bytes, or %d cells to look at, in row %v", ErrRowTooLarge, sel.MaxBytes, sel.MaxExamined, r.key)
+	}
+	return fmt.Errorf("%w: more than %d bytes in row %v", ErrRowTooLarge, sel.MaxBytes, r.key)
 }
 
 // detach is Clone for a row that is not used any more: the copy takes over the fetched values.

@@ -27,6 +27,8 @@ const (
 	// sampledScan is how many times as much as a sample of a large table a scan may read, if it
 	// finds all rows.
 	sampledScan = 16
+	// sampledBytes is how much of a row is looked at, in memory. What a larger one has beyond it does not count.
+	sampledBytes = 4 << 20
 )
 
 // Sample returns about n rows, or all if the table has fewer, spread evenly over its bytes, in
@@ -106,7 +108,7 @@ func (t *Table) sizes() (size, scanned, count int64) {
 // scanSizes scans the keys, versions and sizes of rows from start to end without reading value files. columns is
 // ScanOptions.MaxColumns.
 func (t *Table) scanSizes(ctx context.Context, start, end []row.Value, snapshot *Snapshot, columns int, opts ScanOptions) *Rows {
-	opts.Snapshot, opts.MaxColumns = snapshot, columns
+	opts.Snapshot, opts.MaxColumns, opts.MaxBytes = snapshot, columns, sampledBytes
 	rows := t.Scan(ctx, start, end, opts)
 	rows.walk.Sampling = true
 	return rows

@@ -3,6 +3,7 @@ package flagstone
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"iter"
 	"sync"
 	"time"
@@ -76,7 +77,10 @@ func (t *Table) scan(ctx context.Context, within *Transaction, start, end []row.
 	w.Ctx, w.Table, w.Reverse, w.Patience, w.MaxColumns = ctx, t.core, opts.Reverse, opts.MaxExamined, opts.MaxColumns
 	w.AtSnapshot = opts.Snapshot != nil
 	var err error
-	if w.Sel, err = opts.selection(&s.columns); err == nil {
+	if w.Sel, err = opts.selection(&s.columns); err == nil && opts.MaxCells != 0 {
+		err = fmt.Errorf("%w: a scan with a MaxCells of %d", ErrInvalid, opts.MaxCells)
+	}
+	if err == nil {
 		err = w.Bound(start, end)
 	}
 	if err == nil && within != nil {
@@ -100,6 +104,8 @@ func (s *scanning) begin(t *Table, at *Snapshot) (err error) {
 			return err
 		}
 		s.snapshot = at
+	} else {
+		s.walk.Over = at.over // what the walk has not pinned yet may go when the caller closes the snapshot
 	}
 	if err = t.core.Gone(); err == nil {
 		s.walk.View, err = t.core.View(&at.moment, false)
@@ -167,7 +173,7 @@ func (r *Rows) Next() bool {
 		err = r.row.fetched.Fetch(r.row.cells, r.table.store.files, w.Sel.MaxBytes)
 	}
 	if err != nil {
-		r.err = r.table.store.describe(r.row.explain(err, w.Sel.MaxBytes))
+		r.err = r.table.store.describe(r.row.explain(err, &w.Sel))
 	}
 	return err == nil
 }
@@ -177,6 +183,9 @@ func (r *Rows) end() bool {
 	w := &r.walk
 	r.row.cells = nil // their memory may be gone
 	err := w.Err
+	if err == nil && w.AtSnapshot {
+		err = w.Over() // rows may be missing
+	}
 	if err == nil && w.PausedAt != nil {
 		r.paused, err = decodeKey(nil, w.PausedAt, len(w.Table.Key))
 	}

@@ -230,3 +230,32 @@ func TestAStoreClosesBesideOpenReads(t *testing.T) {
 		}
 	}
 }
+
+// TestAScanOfASnapshotThatIsClosedMeanwhileSaysSo: compactions may drop what it would have read.
+func TestAScanOfASnapshotThatIsClosedMeanwhileSaysSo(t *testing.T) {
+	for read := range 3 { // rows before the snapshot is closed
+		r := newRig(t, Options{})
+		table := r.table("t", TableOptions{})
+		for n := range 2 {
+			put(t, table, "p", n, "c", 1, "old")
+		}
+		sn, err := r.store.Snapshot()
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows := table.Scan(ctx(), nil, nil, ScanOptions{ReadOptions: ReadOptions{Snapshot: sn}})
+		for range read {
+			if !rows.Next() {
+				t.Fatal(rows.Err())
+			}
+		}
+		sn.Close()
+		put(t, table, "p", 1, "c", 2, "new")
+		wantError(t, "Flush", r.store.Flush(ctx()), nil)
+		if rows.Next() {
+			t.Errorf("after %d rows there is another one: %v", read, rows.Row())
+		}
+		wantError(t, fmt.Sprint("after ", read, " rows"), rows.Err(), ErrClosed)
+		rows.Close()
+	}
+}

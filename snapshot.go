@@ -35,6 +35,14 @@ func (sn *Snapshot) Close() {
 	}
 }
 
+// over returns ErrClosed if the snapshot was closed: what was pinned and read until then is of its moment.
+func (sn *Snapshot) over() error {
+	if sn != nil && sn.closed.Load() {
+		return ErrClosed
+	}
+	return nil
+}
+
 // at is the moment of the snapshot, nil if there is no snapshot. An error says why a store cannot
 // read at it.
 func (sn *Snapshot) at(s *Store) (*views.Moment, error) {

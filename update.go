@@ -240,7 +240,11 @@ func (u *update) once(ctx context.Context, t *Table, begin, fn func() error) (er
 			return err
 		}
 		u.seen = s.pipeline.Visible()
-		refusal = u.call(fn)
+		if refusal = u.call(fn); refusal == nil {
+			if err := u.findTrims(0); err != nil {
+				return err
+			}
+		}
 	}
 	if u.stripes, err = s.latches.LockAll(ctx, u.stripes); err != nil {
 		return err
@@ -252,9 +256,12 @@ func (u *update) once(ctx context.Context, t *Table, begin, fn func() error) (er
 			return err
 		}
 	}
-	if u.outside == 0 {
-		refusal = u.call(fn)
-	} else if err := u.unchanged(); err != nil {
+	if u.outside > 0 {
+		err = u.unchanged()
+	} else if refusal = u.call(fn); refusal == nil {
+		err = u.findTrims(cellsEach(len(u.rows)))
+	}
+	if err != nil {
 		return err
 	}
 	if refusal == errLong {

@@ -132,7 +132,7 @@ func (r *RowReader) StartRow() {
 func (r *RowReader) startRow() {
 	r.cells = r.all
 	r.judge.startRow()
-	r.loaded, r.at, r.returned, r.inColumn, r.wanted = false, false, false, false, 0
+	r.loaded, r.at, r.returned, r.inColumn, r.wanted, r.cut = false, false, false, false, 0, false
 }
 
 // Exists reports whether the row exists in the view. Check Error if it is false.

@@ -77,7 +77,7 @@ func TestAtomicBatchesHappenWhollyOrNot(t *testing.T) {
 	} {
 		for i, r := range f.atomic(c.changes...) {
 			wantError(t, asErr(r.Err), c.code, c.message)
-			if want := writeCost(&c.changes[i]); c.code == "" && r.Consumed != want {
+			if want := writeCost(&c.changes[i], c.changes[i].Row.Key); c.code == "" && r.Consumed != want {
 				t.Errorf("%s: row %d cost %+v, want %+v", c.name, i, r.Consumed, want)
 			}
 		}

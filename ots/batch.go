@@ -25,7 +25,7 @@ func (e *Engine) BatchWriteRow(ctx context.Context, instance string, req *BatchW
 	}
 	for i := range req.Tables {
 		for j := range req.Tables[i].Changes {
-			if err := takeTurn(ctx, rows, req.Tables[i].Changes[j].condition); err != nil {
+			if err := takeTurnToWrite(ctx, rows, &req.Tables[i].Changes[j]); err != nil {
 				return nil, err
 			}
 		}

@@ -43,16 +43,16 @@ func changeSize(r *Row) int64 {
 func readCost(bytes int64) CapacityUnit { return CapacityUnit{Read: units(bytes)} }
 
 // writeCost is the cost of one successful row change: its size on the write side, and its key
-// on the read side if the change has a condition.
-func writeCost(c *RowChange) CapacityUnit {
+// on the read side if the change has a condition. key is that of the change, with generated values.
+func writeCost(c *RowChange, key []KeyValue) CapacityUnit {
 	var cost CapacityUnit
 	if c.Type == ChangeDelete {
-		cost.Write = units(keySize(c.Row.Key))
+		cost.Write = units(keySize(key))
 	} else {
-		cost.Write = units(changeSize(&c.Row))
+		cost.Write = units(changeSize(&Row{Key: key, Cells: c.Row.Cells}))
 	}
 	if c.Existence != ExistenceIgnore || c.ColumnCondition != nil {
-		cost.Read = units(keySize(c.Row.Key))
+		cost.Read = units(keySize(key))
 	}
 	return cost
 }

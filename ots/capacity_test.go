@@ -186,6 +186,19 @@ func TestReturningThePrimaryKeyCostsNothing(t *testing.T) {
 	wantCost(t, "PutRow with RT_PK", res.Consumed, 0, 1)
 }
 
+func TestAGeneratedKeyValueCounts(t *testing.T) {
+	f := openFixture(t, Limits{})
+	f.create(generatedTable())
+	const units, others = 4096, len("pk") + len("a") + len("id") + 8 + len("c")
+	for _, more := range []int{0, 1} {
+		res, err := f.write(putOf(auto("a"), cell("c", text(units-others+more))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantCost(t, fmt.Sprint(units+more, " bytes"), res.Consumed, 0, int32(1+more))
+	}
+}
+
 func TestBatchWriteRowCostsPerRowAndARefusedConditionOneUnitEach(t *testing.T) {
 	f := openFixture(t, Limits{})
 	f.createPlain(1, -1)

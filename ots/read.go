@@ -193,6 +193,9 @@ func (e *Engine) findRow(ctx context.Context, p *projection, key *Row, names int
 	}
 	size := p.size(found)
 	selected, ok, err := p.selects(ctx, found)
+	if !ok {
+		RoomOf(ctx).Give(answerCopies * cellsMemory(found.Cells()))
+	}
 	var cells []Cell
 	if ok {
 		cells, err = convert(selected, names)

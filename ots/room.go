@@ -62,13 +62,17 @@ func rowTooLarge() *Error {
 }
 
 // get reads a row within the room of the request, and keeps the row's memory taken. It refuses
-// a row above Limits.ReadRowBytes.
+// a row above Limits.ReadRowBytes, or of more than rowSteps cells to look at.
 func (p *projection) get(ctx context.Context, limits *Limits, key *Row) (*flagstone.Row, error) {
-	const small, medium = 64 * kilobyte, 4 * megabyte
 	room, opts := RoomOf(ctx), p.options
-	for _, most := range [...]int64{small, medium, limits.ReadRowBytes} {
-		opts.MaxBytes = min(most, limits.ReadRowBytes)
-		if most > small {
+	for i, most := range [...]struct {
+		bytes int64
+		cells int
+	}{
+		{64 * kilobyte, latchedSteps}, {4 * megabyte, rowSteps}, {limits.ReadRowBytes, rowSteps},
+	} {
+		opts.MaxBytes, opts.MaxCells = min(most.bytes, limits.ReadRowBytes), most.cells
+		if i > 0 {
 			if err := turnOf(ctx).Take(ctx); err != nil {
 				return nil, err
 			}

@@ -180,8 +180,28 @@ func TestReadsTakeTheRoomThatTheyNeedAndGiveTheRestBack(t *testing.T) {
 	}
 	wantError(t, get(newRoom(1<<20), "large"), CodeServerBusy, "Server is busy.")
 
+	// Rows that the filter drops need no room.
+	none := all()
+	none.Filter = &Filter{Type: FilterSingleColumn, Comparator: CompareEqual, Column: "absent", Value: valueOf("x"), FilterIfMissing: true}
+	dropped := newRoom(200 << 20)
+	many := slices.Repeat([]Row{{Key: pk("large")}}, 30)
+	batch, err := f.BatchGetRow(WithRoom(context.Background(), dropped), testInstance, &BatchGetRowRequest{Tables: []TableGets{{
+		Table: "t", Rows: many, Selection: none,
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, r := range batch.Tables[0].Rows {
+		if r.Err != nil || r.Row != nil {
+			t.Errorf("dropped row %d: %v, %v", i, r.Row, r.Err)
+		}
+	}
+	if dropped.left != 200<<20 {
+		t.Errorf("dropped rows keep %d bytes", 200<<20-dropped.left)
+	}
+
 	// A batch answers the rows for which there is room, and SDKs ask for the rest again.
-	batch, err := f.BatchGetRow(WithRoom(context.Background(), newRoom(15<<20)), testInstance, &BatchGetRowRequest{Tables: []TableGets{{
+	batch, err = f.BatchGetRow(WithRoom(context.Background(), newRoom(15<<20)), testInstance, &BatchGetRowRequest{Tables: []TableGets{{
 		Table: "t", Rows: []Row{{Key: pk("small")}, {Key: pk("large")}, {Key: pk("large")}}, Selection: all(),
 	}}})
 	if err != nil {
@@ -203,6 +223,15 @@ func TestRequestsThatComputeMuchTakeTheirTurnAndSmallOnesDoNot(t *testing.T) {
 	f.createPlain(1, -1)
 	f.mustWrite(putOf(pk("a"), cell("c", 1)))
 	f.wideRow("wide", 500)
+	for from := 0; from <= latchedSteps; from += 1000 {
+		change := updateOf(pk("many"))
+		for i := range 1000 {
+			change.Row.Cells = append(change.Row.Cells, cell(fmt.Sprint("c", from+i), 1))
+		}
+		f.mustWrite(change)
+	}
+	ancient := all()
+	ancient.TimeRange = &TimeRange{Start: ptr(int64(0)), End: ptr(int64(1))}
 	costly := &Filter{Type: FilterSingleColumn, Comparator: CompareEqual, Column: "c", Value: valueOf("x"),
 		Transfer: &ValueTransferRule{Regex: "a+", Cast: row.TypeString}}
 	conditional := updateOf(pk("a"), cell("c", 1))
@@ -233,6 +262,10 @@ func TestRequestsThatComputeMuchTakeTheirTurnAndSmallOnesDoNot(t *testing.T) {
 			_, err := f.GetRow(ctx, testInstance, &GetRowRequest{Table: "t", Row: Row{Key: pk("wide")}, Selection: all()})
 			return err
 		}, true},
+		"a row of many cells of which none is wanted": {func(ctx context.Context) error {
+			_, err := f.GetRow(ctx, testInstance, &GetRowRequest{Table: "t", Row: Row{Key: pk("many")}, Selection: ancient})
+			return err
+		}, true},
 		"a row that is filtered": {func(ctx context.Context) error {
 			_, err := f.GetRow(ctx, testInstance, &GetRowRequest{Table: "t", Row: Row{Key: pk("a")}, Selection: filtered})
 			return err
@@ -245,10 +278,17 @@ func TestRequestsThatComputeMuchTakeTheirTurnAndSmallOnesDoNot(t *testing.T) {
 			_, err := f.BatchGetRow(ctx, testInstance, &BatchGetRowRequest{Tables: []TableGets{{Table: "t", Rows: rows(11), Selection: all()}}})
 			return err
 		}, true},
-		"a short page":             {func(ctx context.Context) error { _, err := f.GetRange(ctx, testInstance, page(10, nil)); return err }, false},
-		"a page":                   {func(ctx context.Context) error { _, err := f.GetRange(ctx, testInstance, page(11, nil)); return err }, true},
-		"a page that is filtered":  {func(ctx context.Context) error { _, err := f.GetRange(ctx, testInstance, page(1, costly)); return err }, true},
-		"a write":                  {func(ctx context.Context) error { return f.writeOne(ctx, putOf(pk("b"), cell("c", 1))) }, false},
+		"a short page":            {func(ctx context.Context) error { _, err := f.GetRange(ctx, testInstance, page(10, nil)); return err }, false},
+		"a page":                  {func(ctx context.Context) error { _, err := f.GetRange(ctx, testInstance, page(11, nil)); return err }, true},
+		"a page that is filtered": {func(ctx context.Context) error { _, err := f.GetRange(ctx, testInstance, page(1, costly)); return err }, true},
+		"a write":                 {func(ctx context.Context) error { return f.writeOne(ctx, putOf(pk("b"), cell("c", 1))) }, false},
+		"a delete of a version": {func(ctx context.Context) error {
+			return f.writeOne(ctx, updateOf(pk("b"), deleteVersion("c", startMillis)))
+		}, true},
+		"split points": {func(ctx context.Context) error {
+			_, err := f.ComputeSplitPointsBySize(ctx, testInstance, &SplitPointsRequest{Table: "t", SplitSize: 1})
+			return err
+		}, true},
 		"a write with a condition": {func(ctx context.Context) error { return f.writeOne(ctx, conditional) }, true},
 	} {
 		turn := new(testTurn)

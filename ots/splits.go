@@ -39,6 +39,9 @@ func (e *Engine) ComputeSplitPointsBySize(ctx context.Context, instance string, 
 	if bad := e.admitTable(t, reads); bad != nil {
 		return nil, bad
 	}
+	if err := turnOf(ctx).Take(ctx); err != nil {
+		return nil, err
+	}
 	points, err := t.engine.SplitPoints(ctx, size, limit)
 	if err != nil {
 		return nil, e.asError(err, "compute split points", t.name, false)

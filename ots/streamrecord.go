@@ -151,6 +151,9 @@ func (e *Engine) GetStreamRecord(ctx context.Context, instance string, req *GetS
 	if bad := e.admitTable(s.table, reads); bad != nil {
 		return nil, bad
 	}
+	if err := turnOf(ctx).Take(ctx); err != nil { // if only a few records are wanted, too: rows may be large
+		return nil, err
+	}
 	if err := RoomOf(ctx).Take(ctx, answerCopies*e.limits.StreamBytes); err != nil {
 		return nil, err
 	}

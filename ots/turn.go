@@ -3,7 +3,10 @@ package ots
 // This file limits how many expensive requests compute at the same time, so that processors are
 // soon free for others. Cheap requests, which are most, do not wait for expensive ones.
 
-import "context"
+import (
+	"context"
+	"slices"
+)
 
 // Turn is one request's permission to compute. Its methods are safe for concurrent use.
 type Turn interface {
@@ -45,4 +48,12 @@ func takeTurn(ctx context.Context, rows int, p *predicate) error {
 		return nil
 	}
 	return turnOf(ctx).Take(ctx)
+}
+
+// takeTurnToWrite is takeTurn for a change, one of so many. To delete a single version the engine looks at all of a column.
+func takeTurnToWrite(ctx context.Context, rows int, c *RowChange) error {
+	if slices.ContainsFunc(c.Row.Cells, func(cell Cell) bool { return cell.Op == OpDeleteOneVersion }) {
+		rows = fewRows + 1
+	}
+	return takeTurn(ctx, rows, c.condition)
 }

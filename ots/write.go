@@ -55,7 +55,7 @@ func (e *Engine) WriteRow(ctx context.Context, instance string, req *WriteRowReq
 	if err := e.limits.checkChangeSize(&req.Change); err != nil {
 		return nil, err
 	}
-	if err := takeTurn(ctx, 1, req.Change.condition); err != nil {
+	if err := takeTurnToWrite(ctx, 1, &req.Change); err != nil {
 		return nil, err
 	}
 	t, bad := e.table(instance, req.Table)
@@ -167,7 +167,7 @@ func (e *Engine) finishWrite(ctx context.Context, w *pendingWrite) RowWriteResul
 		}
 		return result
 	}
-	result := RowWriteResult{WriteResult: WriteResult{Consumed: writeCost(w.change)}}
+	result := RowWriteResult{WriteResult: WriteResult{Consumed: writeCost(w.change, w.key)}}
 	e.chargeRow(w.table, w.key[0].Value, result.Consumed)
 	switch w.change.Return {
 	case ReturnPK:
@@ -222,7 +222,7 @@ func (w *pendingWrite) apply(ctx context.Context, e *Engine, tx *flagstone.RowTx
 // examine reads the row of a change once: it checks the conditions and computes the increments.
 func (w *pendingWrite) examine(ctx context.Context, e *Engine, tx *flagstone.RowTx, nowMillis int64) error {
 	c := w.change
-	opts := flagstone.ReadOptions{Columns: []string{}, MaxVersions: 1, MaxBytes: e.limits.ReadRowBytes}
+	opts := flagstone.ReadOptions{Columns: []string{}, MaxVersions: 1, MaxBytes: e.limits.ReadRowBytes, MaxCells: rowSteps}
 	if c.condition != nil {
 		var newest bool
 		c.condition.bind(w.table.key)

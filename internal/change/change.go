@@ -47,6 +47,9 @@ type Change struct {
 	// bad is the first mistake of each column; a delete of the row or of the column undoes it.
 	bad      map[string]badCell
 	mistakes int // noted so far
+	// trims are those that FindTrims found, if found is set.
+	trims []row.Cell
+	found bool
 }
 
 // badCell is a cell that was refused.
@@ -59,7 +62,7 @@ type badCell struct {
 // with the key.
 func (c *Change) Init(t *table.Table, key []row.Value) {
 	c.row.Reset()
-	c.bad, c.stamped, c.Now = nil, false, 0
+	c.bad, c.stamped, c.Now, c.found = nil, false, 0, false
 	c.Table, c.row.Table, c.Written = t, t.ID, nil
 	if c.row.Key, c.Err = t.EncodeKey(c.row.Key, key); c.Err == nil {
 		c.partitions = t.Partitions.Load()
@@ -255,25 +258,58 @@ func VersionLimit(nowMillis, offsetSeconds int64) int64 {
 	return nowMillis + offsetSeconds*1000
 }
 
+// FindTrims looks for the trims that the deletes of single versions need (rule 6 of the rule-book) before the change,
+// made at about now, is prepared. It looks at cells cells of the row at most, 0 for all of them, or returns
+// table.ErrManyCells. REQUIRES: what other writers do to the row before the change is written keeps it from being written.
+func (c *Change) FindTrims(now int64, cells int) error {
+	if !c.row.DeletesVersions() || c.check(now) != nil { // Prepare returns the mistake
+		return nil
+	}
+	return c.findTrims(cells)
+}
+
+// findTrims is FindTrims for a change that has been checked.
+func (c *Change) findTrims(cells int) error {
+	change := c.current()
+	if change.DeleteRow {
+		return nil // it hides everything older anyway
+	}
+	var m row.Mutation
+	if err := change.Mutation(&m); err != nil {
+		return err
+	}
+	var left *int
+	if cells > 0 {
+		left = &cells
+	}
+	n := len(m.Cells)
+	err := mvcc.AddTrims(&m, func(column []byte) ([]int64, int, error) {
+		return c.Table.Versions(m.Key, column, c.Written, left)
+	})
+	c.trims, c.found = m.Cells[n:], err == nil
+	return err
+}
+
 // withTrims returns the change to write: the one gathered, or a copy with the trims that deletes
-// of single versions need (rule 6 of the rule-book). The gathered change stays as it is, since a
+// of single versions need. The gathered change stays as it is, since a
 // batch that fails may be applied again. REQUIRES: check returned nil, and no other writer can
 // change the row.
 func (c *Change) withTrims() (*row.Change, error) {
 	change := c.current()
 	if change.DeleteRow || !change.DeletesVersions() {
-		return change, nil // a DeleteRow hides everything older anyway
+		return change, nil
 	}
+	if !c.found {
+		if err := c.findTrims(0); err != nil {
+			return nil, err
+		}
+	}
+	c.found = false // another attempt may find others
 	var m row.Mutation
 	if err := change.Mutation(&m); err != nil {
 		return nil, err
 	}
-	err := mvcc.AddTrims(&m, func(column []byte) ([]int64, int, error) {
-		return c.Table.Versions(m.Key, column, c.Written)
-	})
-	if err != nil {
-		return nil, err
-	}
+	m.Cells = append(m.Cells, c.trims...)
 	trimmed := new(row.Change)
 	if err := trimmed.Set(&m); err != nil {
 		return nil, fmt.Errorf("%w: table %q: %w", commit.ErrInvalid, c.Table.Name, err)

@@ -1,6 +1,7 @@
 package table
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/flagstone-db/flagstone/cdc"
@@ -41,21 +42,37 @@ func (t *Table) View(at *views.Moment, undurable bool) (mvcc.View, error) {
 
 func (t *Table) unknown() error { return fmt.Errorf("%w: %q", ErrNotFound, t.Name) }
 
+// ErrManyCells: a row has more cells than a read may look at.
+var ErrManyCells = errors.New("flagstone: more cells than a read may look at")
+
 // Versions returns the versions of a column in the newest applied state and in written above it,
 // newest first, and the table's limit of versions. It counts cells that a reader's clock hides but
-// that are not beyond the expiry watermark, so the answer does not depend on the clock.
-func (t *Table) Versions(key, column []byte, written *memtable.Memtable) (versions []int64, limit int, err error) {
+// that are not beyond the expiry watermark, so the answer does not depend on the clock. left, if not nil, is
+// how many cells it may look at, those that are not visible included: it takes them from there, or returns ErrManyCells.
+func (t *Table) Versions(key, column []byte, written *memtable.Memtable, left *int) (versions []int64, limit int, err error) {
+	sel := mvcc.Selection{Columns: [][]byte{column}}
+	if left != nil {
+		if sel.MaxExamined = *left; *left <= 0 {
+			return nil, 0, ErrManyCells
+		}
+	}
 	g, view, err := t.latest(key, written, 0)
 	if err != nil {
 		return nil, 0, err
 	}
 	defer g.Close()
-	reader, err := g.Seek(key, view, mvcc.Selection{Columns: [][]byte{column}})
+	reader, err := g.Seek(key, view, sel)
 	if err != nil {
 		return nil, 0, err
 	}
-	for reader.NextCell() {
+	for len(versions) != view.MaxVersions && reader.NextCell() {
 		versions = append(versions, reader.Cell().Version)
+	}
+	if left != nil {
+		*left -= reader.Examined()
+	}
+	if reader.Cut() {
+		return nil, 0, ErrManyCells
 	}
 	return versions, view.MaxVersions, reader.Error()
 }

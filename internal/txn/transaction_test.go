@@ -142,7 +142,7 @@ func (r *rig) commit(tx *Transaction) error {
 // versions are those of the column c of a row, as written and the table have them.
 func (r *rig) versions(pk string, written *memtable.Memtable) int {
 	r.t.Helper()
-	list, _, err := r.table.Versions(key(r.t, row.String(pk), row.Integer(1)), []byte("c"), written)
+	list, _, err := r.table.Versions(key(r.t, row.String(pk), row.Integer(1)), []byte("c"), written, nil)
 	must(r.t, err)
 	return len(list)
 }
