@@ -208,7 +208,7 @@ func TestManyVersionsAreLookedAtWithoutTheLatch(t *testing.T) {
 	const versions = latchedCells + 2
 	for name, c := range map[string]struct {
 		limit int64 // of versions
-		want  int // versions, after one was deleted
+		want  int   // versions, after one was deleted
 		runs  int
 	}{
 		"full":     {versions - 1, versions - 2, 2},
