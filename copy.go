@@ -126,6 +126,9 @@ type copier struct {
 }
 
 func (c *copier) table(ctx context.Context, t *Table) error {
+	if err := t.core.Gone(); err != nil {
+		return err
+	}
 	spec := t.Info().TableSpec
 	stream := spec.Stream
 	spec.Stream = nil // enabled after the copy, which must not be recorded
@@ -141,6 +144,9 @@ func (c *copier) table(ctx context.Context, t *Table) error {
 		if err != nil {
 			return fmt.Errorf("copy table %q: %w", spec.Name, err)
 		}
+	}
+	if err := t.core.Gone(); err != nil { // the rows of one partition are read to their end
+		return err
 	}
 	if err := c.apply(ctx); err != nil || stream == nil {
 		return err

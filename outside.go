@@ -45,13 +45,14 @@ func (tx *RowTx) Unlatch() error {
 // cellsEach is how many cells of each row an update may look at under the latches of so many.
 func cellsEach(rows int) int { return max(latchedCells/max(rows, 1), 64) }
 
-// findTrims looks for the trims that the changes need. It looks at no more than cells cells of each row, 0 for all, and
-// returns errLong if there are more.
-func (u *update) findTrims(cells int) error {
+// findTrims looks for the trims that the changes need: at most cells of each row, 0 for all. It
+// returns errLong if a row has more.
+func (u *update) findTrims(most int) error {
 	for _, tx := range u.rows {
-		if err := tx.of.FindTrims(tx.table.store.issued.Millis(), cells); errors.Is(err, table.ErrManyCells) {
+		switch err := tx.of.FindTrims(most); {
+		case errors.Is(err, table.ErrManyCells):
 			return errLong
-		} else if err != nil {
+		case err != nil:
 			return err
 		}
 	}

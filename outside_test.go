@@ -268,3 +268,29 @@ func TestAReadLooksAtSoManyCells(t *testing.T) {
 	defer rows.Close()
 	wantError(t, "Scan", rows.Err(), ErrInvalid)
 }
+
+// TestADeleteOfAVersionRunsAgainIfTheRowChanges after its versions were looked at. A put at Now gets its version later.
+func TestADeleteOfAVersionRunsAgainIfTheRowChanges(t *testing.T) {
+	const limit = latchedCells + 1
+	r := newRig(t, Options{})
+	table := r.table("t", TableOptions{MaxVersions: limit})
+	wantError(t, "Update", table.Update(ctx(), Key("p", 1), func(_ context.Context, tx *RowTx) error {
+		for i := range int64(limit + 1) {
+			tx.Put("c", i, row.Integer(i))
+		}
+		return nil
+	}), nil)
+	runs := 0
+	wantError(t, "Update", table.Update(ctx(), Key("p", 1), func(_ context.Context, tx *RowTx) error {
+		if runs++; runs == 2 {
+			put(t, table, "p", 1, "c", limit+1, "new")
+		}
+		tx.DeleteVersion("c", limit)
+		tx.Put("a", Now, row.Integer(1))
+		return nil
+	}), nil)
+	found, err := table.Get(ctx(), Key("p", 1), ReadOptions{Columns: []string{"c"}})
+	if err != nil || runs != 3 || len(found.Cells()) != limit-1 {
+		t.Errorf("%d versions after %d runs: %v", len(found.Cells()), runs, err)
+	}
+}

@@ -41,8 +41,8 @@ type ReadOptions struct {
 	// Snapshot is the moment to read at; nil is now.
 	Snapshot *Snapshot
 
-	// MaxCells is how many cells of one row a read looks at, hidden and deleted ones included: some 0.1 µs
-	// each. A read that needs more fails with ErrRowTooLarge. 0 is no limit. Scans refuse it: see
+	// MaxCells is about how many cells of one row a read looks at, hidden and deleted ones included.
+	// A read that needs more fails with ErrRowTooLarge. 0 is no limit. Scans refuse it: see
 	// ScanOptions.MaxExamined.
 	MaxCells int
 

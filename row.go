@@ -224,10 +224,14 @@ func (r *Row) explain(err error, sel *mvcc.Selection) error {
 		return err
 	}
 	r.fetched.Release() // other rows must not keep this memory
-	if sel.MaxExamined > 0 {
-		return fmt.Errorf("%w: more than %d bytes, or %d cells to look at, in row %v", ErrRowTooLarge, sel.MaxBytes, sel.MaxExamined, r.key)
+	var bounds []string
+	if sel.MaxBytes > 0 {
+		bounds = append(bounds, fmt.Sprintf("%d bytes", sel.MaxBytes))
 	}
-	return fmt.Errorf("%w: more than %d bytes in row %v", ErrRowTooLarge, sel.MaxBytes, r.key)
+	if sel.MaxExamined > 0 {
+		bounds = append(bounds, fmt.Sprintf("%d cells to look at", sel.MaxExamined))
+	}
+	return fmt.Errorf("%w: more than %s in row %v", ErrRowTooLarge, strings.Join(bounds, " or "), r.key)
 }
 
 // detach is Clone for a row that is not used any more: the copy takes over the fetched values.

@@ -27,14 +27,16 @@ const (
 	// sampledScan is how many times as much as a sample of a large table a scan may read, if it
 	// finds all rows.
 	sampledScan = 16
-	// sampledBytes is how much of a row is looked at, in memory. What a larger one has beyond it does not count.
+	// sampledBytes is how much memory the cells of a row may take that is looked at. What a larger
+	// row has beyond it does not count.
 	sampledBytes = 4 << 20
 )
 
 // Sample returns about n rows, or all if the table has fewer, spread evenly over its bytes, in
 // key order. It scans a table that is smaller than n blocks, or smaller than 16n blocks if it has
 // at most 2n rows. For a larger table it reads at most the rows of one block for each row that it
-// returns. It reads no value file, and does not count as load.
+// returns. It reads no value file, and does not count as load. Of a row it looks at what takes
+// 4 MiB of memory, so larger rows may count for less than they are.
 func (t *Table) Sample(ctx context.Context, n int) ([]SampledRow, error) {
 	if n < 1 {
 		return nil, fmt.Errorf("%w: a sample of %d rows", ErrInvalid, n)

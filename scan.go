@@ -183,7 +183,7 @@ func (r *Rows) end() bool {
 	w := &r.walk
 	r.row.cells = nil // their memory may be gone
 	err := w.Err
-	if err == nil && w.AtSnapshot {
+	if err == nil && w.AtSnapshot && w.Over != nil {
 		err = w.Over() // rows may be missing
 	}
 	if err == nil && w.PausedAt != nil {

@@ -28,7 +28,8 @@ func (s *Store) Snapshot() (*Snapshot, error) {
 	return sn, nil
 }
 
-// Close releases what the snapshot keeps. It may be called twice.
+// Close releases what the snapshot keeps. It may be called twice. Scans of the snapshot then end with
+// ErrClosed, also behind their last row.
 func (sn *Snapshot) Close() {
 	if !sn.closed.Swap(true) {
 		sn.store.views.Unpin(&sn.moment)

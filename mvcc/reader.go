@@ -320,6 +320,9 @@ func (r *RowReader) readRowLevel() {
 		switch {
 		case len(c.Column) != 0:
 			return
+		case r.exhausted():
+			r.cut = true
+			return
 		case c.Version < row.MaxVersion && (r.judge.exists || c.Version < r.judge.oldest):
 			// The row is decided: all further markers are expired, or one that lasts
 			// longer was found.

@@ -69,7 +69,7 @@ func (p *projection) get(ctx context.Context, limits *Limits, key *Row) (*flagst
 		bytes int64
 		cells int
 	}{
-		{64 * kilobyte, latchedSteps}, {4 * megabyte, rowSteps}, {limits.ReadRowBytes, rowSteps},
+		{64 * kilobyte, latchedSteps}, {4 * megabyte, rowSteps / 8}, {limits.ReadRowBytes, rowSteps},
 	} {
 		opts.MaxBytes, opts.MaxCells = min(most.bytes, limits.ReadRowBytes), most.cells
 		if i > 0 {

@@ -50,7 +50,8 @@ func takeTurn(ctx context.Context, rows int, p *predicate) error {
 	return turnOf(ctx).Take(ctx)
 }
 
-// takeTurnToWrite is takeTurn for a change, one of so many. To delete a single version the engine looks at all of a column.
+// takeTurnToWrite is takeTurn for a change that is one of so many rows. For the delete of a single
+// version the engine looks at all versions of the column.
 func takeTurnToWrite(ctx context.Context, rows int, c *RowChange) error {
 	if slices.ContainsFunc(c.Row.Cells, func(cell Cell) bool { return cell.Op == OpDeleteOneVersion }) {
 		rows = fewRows + 1

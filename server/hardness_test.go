@@ -236,6 +236,15 @@ func TestGarbageIsRefused(t *testing.T) {
 	}
 }
 
+func TestHTTP2IsNotSpoken(t *testing.T) {
+	addr, fake := impatientServer(t)
+	c := dial(t, addr)
+	io.WriteString(c, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00")
+	if said := wantClosed(t, c); !strings.HasPrefix(said, "HTTP/1.1 405 ") || fake.calls.Load() > 0 {
+		t.Errorf("answer %q, %d calls", said, fake.calls.Load())
+	}
+}
+
 func TestOldAndPipelinedRequestsAreAnsweredInOrder(t *testing.T) {
 	addr, fake := impatientServer(t)
 	one := good(t).sign(testSecret)

@@ -79,7 +79,7 @@ type Limits struct {
 
 	StrangerMoment time.Duration // the least time that the server waits for a first signature before a new connection may replace a stranger; 500 ms
 	// ReadHeaderTimeout is from accepting a connection, or the first byte of a later request, to the end of headers; 30 s.
-	// Clients keep connections that they dialed and did not need: the Go SDK for 25 s.
+	// Clients keep connections that they dialed and did not need: the Go SDK for 25 s, its IdleConnTimeout.
 	ReadHeaderTimeout time.Duration
 	ReadTimeout       time.Duration // the same to the end of the body; 60 s
 	WriteTimeout      time.Duration // from the end of headers to the end of the answer; 90 s
@@ -181,7 +181,9 @@ func New(cfg Config) (*Server, error) {
 		// The messages of net/http are about broken clients.
 		ErrorLog: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug),
 	}
-	s.http.Protocols.SetHTTP1(true) // all that SDKs speak: streams of HTTP/2 would wait for their clients by the hundred
+	// SDKs speak nothing else without TLS. A connection of HTTP/2 has a hundred streams, and each may
+	// keep its answer until its client reads.
+	s.http.Protocols.SetHTTP1(true)
 	return s, nil
 }
 

@@ -3,7 +3,6 @@ package valuefile
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -58,8 +57,13 @@ func (m *mapped) note(offset uint64, now time.Duration) {
 	defer m.mu.Unlock()
 	m.verified[offset] = now
 	if len(m.verified) > m.most {
-		maps.DeleteFunc(m.verified, func(_ uint64, at time.Duration) bool { return now-at >= m.interval })
-		m.most = max(2*len(m.verified), leastVerified)
+		recent := map[uint64]time.Duration{} // a new one, since a map keeps its memory
+		for offset, at := range m.verified {
+			if now-at < m.interval {
+				recent[offset] = at
+			}
+		}
+		m.verified, m.most = recent, max(2*len(recent), leastVerified)
 	}
 }
 

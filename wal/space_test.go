@@ -339,43 +339,57 @@ func TestP11_P14_CrashesOnAFullDiskLoseNoAcknowledgedRecord(t *testing.T) {
 	}
 }
 
-// TestP11_ADurableRecordIsToldThoughTheGroupBehindItFindsNoSpace, with two groups in flight.
-func TestP11_ADurableRecordIsToldThoughTheGroupBehindItFindsNoSpace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var writes atomic.Int32
-		release, armed := make(chan struct{}), false
-		fsys := &hookFS{newSim(), func(op, _ string) error {
-			if !armed || op != "write" {
+// TestP11_ARecordIsSyncedThoughTheGroupBehindItFindsNoSpace, with two groups in flight, and two callers that wait for
+// the first one: in the goroutines of the callers, and in others.
+func TestP11_ARecordIsSyncedThoughTheGroupBehindItFindsNoSpace(t *testing.T) {
+	for _, apart := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx := context.Background()
+			if apart {
+				ctx = t.Context()
+			}
+			var writes atomic.Int32
+			release, armed := make(chan struct{}), false
+			fsys := &hookFS{newSim(), func(op, _ string) error {
+				if !armed || op != "write" {
+					return nil
+				}
+				switch writes.Add(1) {
+				case 1:
+					<-release
+				case 2:
+					return syscall.ENOSPC
+				}
 				return nil
+			}}
+			opts := testOptions(fsys)
+			opts.SegmentSize = 1 << 20
+			var o oracle
+			w, _ := mustOpen(t, opts, 0, &o)
+			armed = true
+			var outcome [3]error
+			var done sync.WaitGroup
+			wait := func(i int, lsn LSN) {
+				done.Go(func() { outcome[i] = w.SyncContext(ctx, lsn) })
+				synctest.Wait()
 			}
-			switch writes.Add(1) {
-			case 1:
-				<-release
-			case 2:
-				return syscall.ENOSPC
-			}
-			return nil
-		}}
-		opts := testOptions(fsys)
-		opts.SegmentSize = 1 << 20
-		var o oracle
-		w, _ := mustOpen(t, opts, 0, &o)
-		armed = true
-		var outcome [2]error
-		var done sync.WaitGroup
-		for i := range outcome {
-			lsn, err := o.append(w, 0, 100)
+			first, err := o.append(w, 0, 100)
 			if err != nil {
 				t.Fatal(err)
 			}
-			done.Go(func() { outcome[i] = w.Sync(lsn) })
-			synctest.Wait()
-		}
-		close(release)
-		done.Wait()
-		if outcome[0] != nil || !vfs.IsNoSpace(outcome[1]) || w.DurableLSN() != 1 {
-			t.Errorf("%v, and for the group without space %v; record %d is durable", outcome[0], outcome[1], w.DurableLSN())
-		}
-		mustClose(t, w) // there is space again
-	})
+			wait(0, first)
+			wait(1, first)
+			second, err := o.append(w, 0, 100)
+			if err != nil {
+				t.Fatal(err)
+			}
+			wait(2, second)
+			close(release)
+			done.Wait()
+			if outcome[0] != nil || outcome[1] != nil || !vfs.IsNoSpace(outcome[2]) || w.DurableLSN() != first {
+				t.Errorf("apart %v: %v; record %d is durable", apart, outcome, w.DurableLSN())
+			}
+			mustClose(t, w) // there is space again
+		})
+	}
 }

@@ -51,7 +51,7 @@ func (w *Writer) SyncContext(ctx context.Context, lsn LSN) error {
 		}
 		select {
 		case <-done:
-			if err := w.stuck(); err != nil {
+			if err := w.stuck(lsn); err != nil {
 				return w.unlessDurable(lsn, err)
 			}
 		case <-turn:
@@ -71,11 +71,27 @@ func (w *Writer) unlessDurable(lsn LSN, err error) error {
 	return err
 }
 
-// stuck returns the error if the writer has failed, or a group cannot be written for want of space, else nil.
-func (w *Writer) stuck() error {
+// stuck returns the error if the writer has failed, or the record cannot be written for want of space, else nil.
+func (w *Writer) stuck(lsn LSN) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.err == nil && w.underWay(lsn) != nil {
+		return nil
+	}
 	return cmp.Or(w.err, w.full)
+}
+
+// underWay returns the record's group in flight, if there is space for it and for those before it. Callers hold mu.
+func (w *Writer) underWay(lsn LSN) *group {
+	for _, g := range w.flying {
+		switch {
+		case g.stalled:
+			return nil
+		case lsn <= g.last:
+			return g
+		}
+	}
+	return nil
 }
 
 // giveUp ends a wait for the channels of gather. If the caller was the next leader, giveUp wakes
@@ -102,6 +118,9 @@ func (w *Writer) further(lsn LSN, apart bool) (done, turn <-chan struct{}, err e
 	}
 	if w.err != nil {
 		return nil, nil, w.err
+	}
+	if g := w.underWay(lsn); g != nil && w.full != nil { // one behind it has no space
+		return g.wait(), nil, nil
 	}
 	if g := w.take(); g != nil {
 		done, err = w.see(g, apart)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -165,8 +166,13 @@ func TestABackupLogThatIsKilledGoesOn(t *testing.T) {
 	server := start()
 	succeed(t, "table", "create", "t", "--key", "k:integer", "--dir", dir)
 	succeed(t, "backup", "create", repo, "--dir", dir, "--keep-log", "1GiB")
+	random := rand.New(rand.NewPCG(1, 0))
 	for i := range 10 {
-		succeed(t, "put", "t", strconv.Itoa(i), "-s", "c="+strings.Repeat(strconv.Itoa(i), 60<<10), "--dir", dir)
+		var value strings.Builder // that packing makes no smaller than 40 KiB
+		for value.Len() < 60<<10 {
+			value.WriteByte(byte('!' + random.IntN(64)))
+		}
+		succeed(t, "put", "t", strconv.Itoa(i), "-s", "c="+value.String(), "--dir", dir)
 	}
 	// The rate is so low that it is not done before it is killed.
 	logging, _ := process(t, "backup", "log", repo, "--dir", dir, "--rate", "64KiB")

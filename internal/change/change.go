@@ -3,6 +3,7 @@
 package change
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"maps"
@@ -258,49 +259,46 @@ func VersionLimit(nowMillis, offsetSeconds int64) int64 {
 	return nowMillis + offsetSeconds*1000
 }
 
-// FindTrims looks for the trims that the deletes of single versions need (rule 6 of the rule-book) before the change,
-// made at about now, is prepared. It looks at cells cells of the row at most, 0 for all of them, or returns
-// table.ErrManyCells. REQUIRES: what other writers do to the row before the change is written keeps it from being written.
-func (c *Change) FindTrims(now int64, cells int) error {
-	if !c.row.DeletesVersions() || c.check(now) != nil { // Prepare returns the mistake
-		return nil
+// FindTrims looks for the trims that the deletes of single versions need (rule 6 of the rule-book),
+// before the change is prepared. It looks at most cells of the row, 0 for all, or returns
+// table.ErrManyCells. REQUIRES: if another writer changes the row before the change is written, the
+// change is not written.
+func (c *Change) FindTrims(most int) error {
+	if c.Err != nil || c.row.DeleteRow || !c.row.DeletesVersions() {
+		return nil // a DeleteRow hides everything older anyway
 	}
-	return c.findTrims(cells)
-}
-
-// findTrims is FindTrims for a change that has been checked.
-func (c *Change) findTrims(cells int) error {
-	change := c.current()
-	if change.DeleteRow {
-		return nil // it hides everything older anyway
-	}
-	var m row.Mutation
-	if err := change.Mutation(&m); err != nil {
+	m := row.Mutation{}
+	if err := c.row.Mutation(&m); err != nil {
 		return err
 	}
+	// Puts have no part in it: they may get another version, and the change another form, until it is written.
+	m.Cells = slices.DeleteFunc(m.Cells, func(cell row.Cell) bool { return cell.Kind != row.KindDeleteVersion })
+	slices.SortFunc(m.Cells, func(a, b row.Cell) int { return bytes.Compare(a.Column, b.Column) })
 	var left *int
-	if cells > 0 {
-		left = &cells
+	if most > 0 {
+		left = &most
 	}
 	n := len(m.Cells)
 	err := mvcc.AddTrims(&m, func(column []byte) ([]int64, int, error) {
 		return c.Table.Versions(m.Key, column, c.Written, left)
 	})
 	c.trims, c.found = m.Cells[n:], err == nil
+	for i := range c.trims {
+		c.trims[i].Column = bytes.Clone(c.trims[i].Column)
+	}
 	return err
 }
 
 // withTrims returns the change to write: the one gathered, or a copy with the trims that deletes
-// of single versions need. The gathered change stays as it is, since a
-// batch that fails may be applied again. REQUIRES: check returned nil, and no other writer can
-// change the row.
+// of single versions need. The gathered change stays as it is, since a batch that fails may be
+// applied again. REQUIRES: check returned nil, and no other writer can change the row.
 func (c *Change) withTrims() (*row.Change, error) {
 	change := c.current()
 	if change.DeleteRow || !change.DeletesVersions() {
 		return change, nil
 	}
 	if !c.found {
-		if err := c.findTrims(0); err != nil {
+		if err := c.FindTrims(0); err != nil {
 			return nil, err
 		}
 	}

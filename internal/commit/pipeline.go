@@ -44,7 +44,7 @@ type Pipeline struct {
 	// order. If that write is a large one, it is large, under order, and goes before all others.
 	room   chan struct{}
 	large  *Write
-	noRoom atomic.Pointer[error] // of the last write that found no space to make room
+	noRoom atomic.Pointer[noRoom] // the last write that found no space to make room
 
 	queue queue
 
@@ -226,6 +226,12 @@ func (p *Pipeline) enqueue(w *Write) (ticket, error) {
 	return p.queue.push(lsn, next-1), nil
 }
 
+// noRoom is that a write found no space.
+type noRoom struct {
+	err   error
+	large bool // the write is
+}
+
 // largeBytes is the size from which a record is large: it needs most of a segment, or of the
 // log's buffer. It finds no room in the log while smaller writes go on, unless these wait for it.
 const largeBytes = 1 << 20
@@ -240,19 +246,16 @@ func (p *Pipeline) enqueueWithRoom(ctx context.Context, w *Write) (ticket, error
 		return 0, ctx.Err()
 	}
 	defer func() { <-p.room }()
-	if failed := p.noRoom.Load(); failed != before {
-		// Each of a thousand writes would ask the full disk in its turn. But a large one may have failed, which has held
-		// up others for which there is room.
-		if t, err := p.enqueue(w); !errors.Is(err, wal.ErrRoom) {
-			return t, err
-		}
-		return 0, p.refused(*failed)
-	}
 	var size int64
 	for _, b := range w.batch.Pieces() {
 		size += int64(len(b))
 	}
-	if size > min(largeBytes, p.opts.SegmentSize/4) {
+	large := size > min(largeBytes, p.opts.SegmentSize/4)
+	// Each of a thousand writes would ask the full disk in its turn. That there is none for a large one says nothing of others.
+	if failed := p.noRoom.Load(); failed != before && (large || !failed.large) {
+		return 0, p.refused(failed.err)
+	}
+	if large {
 		// Other writes would take the room made for it, again and again.
 		p.Between(func() { p.large = w })
 		defer p.Between(func() { p.large = nil })
@@ -263,7 +266,7 @@ func (p *Pipeline) enqueueWithRoom(ctx context.Context, w *Write) (ticket, error
 		}
 		if err := p.log.MakeRoom(ctx, w.batch.Pieces()...); err != nil {
 			if vfs.IsNoSpace(err) {
-				p.noRoom.Store(&err)
+				p.noRoom.Store(&noRoom{err, large})
 			}
 			return 0, p.refused(err)
 		}

@@ -462,8 +462,7 @@ func TestALargeWriteWithoutSpaceFailsAlone(t *testing.T) {
 			small <- err
 		}()
 		synctest.Wait()
-		full := error(syscall.ENOSPC)
-		r.noRoom.Store(&full)
+		r.noRoom.Store(&noRoom{syscall.ENOSPC, true})
 		r.Between(func() { r.large = nil })
 		<-r.room
 		if err := <-small; err != nil {
