@@ -38,7 +38,7 @@ func (h *Home) TakeTable(ctx context.Context, within, instance, table string) (e
 	if err != nil {
 		return err
 	}
-	stored, err := engine.NameFor(name, table)
+	stored, err := engine.NameFor(ctx, name, table)
 	if err != nil {
 		return refusal(err, instance, table)
 	}

@@ -14,8 +14,10 @@ func (e *Engine) UpdateTable(ctx context.Context, instance string, req *UpdateTa
 	if err := e.limits.checkUpdate(req); err != nil {
 		return nil, err
 	}
-	e.tableOps.Lock()
-	defer e.tableOps.Unlock()
+	if bad := e.tableOps.enter(ctx); bad != nil {
+		return nil, bad
+	}
+	defer e.tableOps.leave()
 	if err := e.admitTableOperation(); err != nil {
 		return nil, err
 	}

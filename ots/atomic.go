@@ -71,8 +71,12 @@ func (e *Engine) applyAtomic(ctx context.Context, t *table, s *session, pending 
 	}
 	for i := range pending {
 		if generatedColumn(pending[i].key) >= 0 {
-			defer e.lockPartition(t, pending[i].key[0].Value).Unlock()
-			break // they share the partition key
+			generation := e.generation(t, pending[i].key[0].Value) // they share the partition key
+			if bad := generation.enter(ctx); bad != nil {
+				return bad
+			}
+			defer generation.leave()
+			break
 		}
 	}
 	for {

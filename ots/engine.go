@@ -46,9 +46,9 @@ type Engine struct {
 	tunnels    tunnels
 	readers    readers
 
-	tunnelCreation sync.Mutex // held while a tunnel is created, so one at a time looks up shards; before tableOps
-	tableOps       sync.Mutex // held by operations that change the set of tables or a table's options
-	opTimes        []int64    // wall clock of the newest such operations; see Limits.EnforceRates
+	tunnelCreation exclusive // a tunnel is created, so one at a time looks up shards; before tableOps
+	tableOps       exclusive // operations that change the set of tables or a table's options
+	opTimes        []int64   // wall clock of the newest such operations; see Limits.EnforceRates
 }
 
 var _ Service = (*Engine)(nil)
@@ -62,12 +62,17 @@ func New(store *flagstone.Store, opts Options) (*Engine, error) {
 		instanceType: opts.Type,
 		logger:       opts.Logger,
 		instances:    make(map[string]struct{}, len(opts.Instances)),
+
+		tunnelCreation: newExclusive(), tableOps: newExclusive(),
 	}
 	if e.limits == (Limits{}) {
 		e.limits = Documented()
 	}
 	if e.logger == nil {
 		e.logger = slog.New(slog.DiscardHandler)
+	}
+	for i := range e.generators.partitions {
+		e.generators.partitions[i] = newExclusive()
 	}
 	e.seed = maphash.MakeSeed()
 	e.tunnels.open = make(map[tunnelID]*tunnelEntry)

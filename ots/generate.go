@@ -31,8 +31,8 @@ const generatedBlock = 100_000
 // generators holds the counters of all tables.
 type generators struct {
 	tables sync.Map // table id -> *generator
-	// partitions order the generation within a partition key. Two keys may share a lock.
-	partitions [256]sync.Mutex
+	// partitions order the generation within a partition key. Two keys may share one.
+	partitions [256]exclusive
 }
 
 // generator is the counter of one table.
@@ -47,12 +47,10 @@ func generatedColumn(key []KeyValue) int {
 	return slices.IndexFunc(key, func(k KeyValue) bool { return k.AutoIncrement })
 }
 
-// lockPartition locks the generation for a partition key.
-func (e *Engine) lockPartition(t *table, partition row.Value) *sync.Mutex {
+// generation admits those that generate values for a partition key.
+func (e *Engine) generation(t *table, partition row.Value) exclusive {
 	id := e.partitionOf(t, partition)
-	lock := &e.generators.partitions[(id.hash^id.table)%uint64(len(e.generators.partitions))]
-	lock.Lock()
-	return lock
+	return e.generators.partitions[(id.hash^id.table)%uint64(len(e.generators.partitions))]
 }
 
 // errTaken says that a client has already written a row under the generated key.
@@ -62,7 +60,11 @@ var errTaken = errors.New("ots: the generated key is taken")
 // row has the key.
 func (e *Engine) startGenerated(ctx context.Context, w *pendingWrite, column int) {
 	t := w.table
-	defer e.lockPartition(t, w.key[0].Value).Unlock()
+	generation := e.generation(t, w.key[0].Value)
+	if w.err = generation.enter(ctx); w.err != nil {
+		return
+	}
+	defer generation.leave()
 	for {
 		if w.key, w.err = e.generate(ctx, t, w.change.Row.Key, column); w.err != nil {
 			return
@@ -105,8 +107,10 @@ func (e *Engine) generate(ctx context.Context, t *table, key []KeyValue, column 
 
 // raiseCeiling durably reserves the next block of values. REQUIRES: g.mu is held.
 func (e *Engine) raiseCeiling(ctx context.Context, t *table, g *generator) error {
-	e.tableOps.Lock()
-	defer e.tableOps.Unlock()
+	if bad := e.tableOps.enter(ctx); bad != nil {
+		return bad
+	}
+	defer e.tableOps.leave()
 	info := t.engine.Info()
 	if info.ID == 0 { // dropped
 		return tableMissing()

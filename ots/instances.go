@@ -77,8 +77,10 @@ func (e *Engine) AddInstance(name string) error {
 // is fine too. Running requests may still find a table, and fail or finish on it. After an
 // error some tables may remain; the call can be repeated.
 func (e *Engine) RemoveInstance(ctx context.Context, name string) error {
-	e.tableOps.Lock() // no table is created meanwhile
-	defer e.tableOps.Unlock()
+	if bad := e.tableOps.enter(ctx); bad != nil { // no table is created meanwhile
+		return bad
+	}
+	defer e.tableOps.leave()
 	e.instancesMu.Lock()
 	delete(e.instances, name)
 	e.instancesMu.Unlock()
@@ -87,8 +89,10 @@ func (e *Engine) RemoveInstance(ctx context.Context, name string) error {
 
 // DropTables drops the tables of an instance, which stays. Running requests, and errors, are as with RemoveInstance.
 func (e *Engine) DropTables(ctx context.Context, instance string) error {
-	e.tableOps.Lock()
-	defer e.tableOps.Unlock()
+	if bad := e.tableOps.enter(ctx); bad != nil {
+		return bad
+	}
+	defer e.tableOps.leave()
 	return e.dropTables(ctx, instance)
 }
 

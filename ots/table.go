@@ -22,8 +22,10 @@ func (e *Engine) CreateTable(ctx context.Context, instance string, req *CreateTa
 	if err := e.forbidReserved(&req.ReservedThroughput, false); err != nil {
 		return err
 	}
-	e.tableOps.Lock()
-	defer e.tableOps.Unlock()
+	if bad := e.tableOps.enter(ctx); bad != nil {
+		return bad
+	}
+	defer e.tableOps.leave()
 	if err := e.admitNewTable(instance, req.Table); err != nil {
 		return err
 	}
@@ -81,12 +83,14 @@ func (e *Engine) admitNewTable(instance, table string) *Error {
 
 // NameFor returns the name by which the store would have a table of an instance that does not exist yet, for a table that
 // comes in as files. It refuses what CreateTable would refuse for its name.
-func (e *Engine) NameFor(instance, table string) (string, error) {
+func (e *Engine) NameFor(ctx context.Context, instance, table string) (string, error) {
 	if err := e.limits.checkTableName(table); err != nil {
 		return "", err
 	}
-	e.tableOps.Lock()
-	defer e.tableOps.Unlock()
+	if bad := e.tableOps.enter(ctx); bad != nil {
+		return "", bad
+	}
+	defer e.tableOps.leave()
 	if err := e.admitNewTable(instance, table); err != nil {
 		return "", err
 	}
@@ -341,8 +345,10 @@ func (e *Engine) DeleteTable(ctx context.Context, instance, name string) error {
 	if err := e.limits.checkTableName(name); err != nil {
 		return err
 	}
-	e.tableOps.Lock()
-	defer e.tableOps.Unlock()
+	if bad := e.tableOps.enter(ctx); bad != nil {
+		return bad
+	}
+	defer e.tableOps.leave()
 	if err := e.admitTableOperation(); err != nil {
 		return err
 	}

@@ -492,3 +492,26 @@ func TestSplitsCoverTheTableInKeyOrder(t *testing.T) {
 		t.Errorf("the locations were %v, now they are %v", divided, again)
 	}
 }
+
+// TestRequestsWaitNoLongerThanTheirTimeForOthers, for operations on tables and for generated key values.
+func TestRequestsWaitNoLongerThanTheirTimeForOthers(t *testing.T) {
+	f := openFixture(t, Documented())
+	f.create(generatedTable())
+	generation := f.generation(mustTable(t, f), row.String("a"))
+	for _, x := range []exclusive{f.tableOps, generation} {
+		if bad := x.enter(context.Background()); bad != nil {
+			t.Fatal(bad)
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+	defer cancel()
+	put := putOf(auto("a"), cell("c", 1))
+	_, err := f.UpdateTable(ctx, testInstance, &UpdateTableRequest{Table: "t", Options: &TableOptions{MaxVersions: ptr(int32(2))}})
+	wantError(t, err, CodeTimeout, "Operation timeout.")
+	wantError(t, f.DeleteTable(ctx, testInstance, "t"), CodeTimeout, "Operation timeout.")
+	wantError(t, f.writeOne(ctx, put), CodeTimeout, "Operation timeout.")
+	generation.leave()
+	f.tableOps.leave()
+	wantError(t, f.writeOne(context.Background(), put), "", "")
+	wantError(t, f.DeleteTable(context.Background(), testInstance, "t"), "", "")
+}

@@ -85,8 +85,10 @@ func (e *Engine) CreateTunnel(ctx context.Context, instance string, req *CreateT
 	if int64(req.StartMillis) > e.store.WallMillis() {
 		return "", invalid("The start offset of the tunnel is in the future.")
 	}
-	e.tunnelCreation.Lock()
-	defer e.tunnelCreation.Unlock()
+	if bad := e.tunnelCreation.enter(ctx); bad != nil {
+		return "", bad
+	}
+	defer e.tunnelCreation.leave()
 	t, bad := e.beginTunnel(ctx, instance, req)
 	if bad != nil {
 		return "", bad
@@ -113,8 +115,10 @@ func (e *Engine) CreateTunnel(ctx context.Context, instance string, req *CreateT
 // beginTunnel checks that a tunnel may be made, and enables the stream that it needs. What takes long is done after it,
 // without the lock, and addTunnel checks again.
 func (e *Engine) beginTunnel(ctx context.Context, instance string, req *CreateTunnelRequest) (*table, *Error) {
-	e.tableOps.Lock()
-	defer e.tableOps.Unlock()
+	if bad := e.tableOps.enter(ctx); bad != nil {
+		return nil, bad
+	}
+	defer e.tableOps.leave()
 	if !e.HasInstance(instance) {
 		return nil, &Error{Code: CodeAuthFailed, Message: "The instance is not found."}
 	}
@@ -149,8 +153,10 @@ func (e *Engine) admitTunnel(ctx context.Context, instance, name, tunnelName str
 
 // addTunnel writes a new tunnel, unless its table or stream has gone or another one got its name meanwhile.
 func (e *Engine) addTunnel(ctx context.Context, instance string, spec tunnel.Spec, channels map[string]tunnel.Channel) (string, error) {
-	e.tableOps.Lock()
-	defer e.tableOps.Unlock()
+	if bad := e.tableOps.enter(ctx); bad != nil {
+		return "", bad
+	}
+	defer e.tableOps.leave()
 	t, bad := e.admitTunnel(ctx, instance, spec.Table, spec.Name)
 	if bad != nil {
 		return "", bad
