@@ -70,7 +70,7 @@ const (
 // adds what else belongs to the directory and makes it durable. Until all is there, the directory
 // has the name of dir with ".partial" appended, and only that is left if the process dies. After
 // an error dir holds nothing, unless only the last sync of its name failed. Errors match ErrDetached if a
-// partition is detached: a copy lacks nothing silently.
+// partition is detached, and ErrTableNotFound if a table is dropped meanwhile: a copy lacks nothing silently.
 func (s *Store) CopyTo(ctx context.Context, dir string, beside func(dir string) error) (report CopyReport, err error) {
 	if err := s.mayChange(ctx); err != nil {
 		return report, err
@@ -126,10 +126,11 @@ type copier struct {
 }
 
 func (c *copier) table(ctx context.Context, t *Table) error {
-	if err := t.core.Gone(); err != nil {
-		return err
+	info := t.Info()
+	if info.ID == 0 {
+		return fmt.Errorf("%w: %q was dropped meanwhile", ErrTableNotFound, t.core.Name)
 	}
-	spec := t.Info().TableSpec
+	spec := info.TableSpec
 	stream := spec.Stream
 	spec.Stream = nil // enabled after the copy, which must not be recorded
 	made, err := c.to.command(ctx, external.Create, func() (*manifest.Edit, error) { return c.to.creation(&spec, t.core) })

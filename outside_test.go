@@ -264,12 +264,21 @@ func TestAReadLooksAtSoManyCells(t *testing.T) {
 		_, err := table.Get(ctx(), Key("p", 1), c.opts)
 		wantError(t, fmt.Sprintf("%+v", c.opts), err, c.want)
 	}
+	// The markers of a row that was deleted are cells to look at, too.
+	for second := range int64(100) {
+		wantError(t, "Put", table.Put(ctx(), Key("p", 2), "c", 1000*second, row.Integer(1)), nil)
+	}
+	wantError(t, "Delete", table.Delete(ctx(), Key("p", 2)), nil)
+	for most, want := range map[int]error{0: nil, 50: ErrRowTooLarge} {
+		_, err := table.Get(ctx(), Key("p", 2), ReadOptions{MaxCells: most})
+		wantError(t, fmt.Sprint("a deleted row, MaxCells ", most), err, want)
+	}
 	rows := table.Scan(ctx(), nil, nil, ScanOptions{ReadOptions: ReadOptions{MaxCells: 1}})
 	defer rows.Close()
 	wantError(t, "Scan", rows.Err(), ErrInvalid)
 }
 
-// TestADeleteOfAVersionRunsAgainIfTheRowChanges after its versions were looked at. A put at Now gets its version later.
+// TestADeleteOfAVersionRunsAgainIfTheRowChanges while it is made without the latch.
 func TestADeleteOfAVersionRunsAgainIfTheRowChanges(t *testing.T) {
 	const limit = latchedCells + 1
 	r := newRig(t, Options{})

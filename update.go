@@ -93,10 +93,10 @@ func (tx *RowTx) Exists() (bool, error) {
 // runs, no other change of the row, nor of some other rows, can begin. fn runs again if the table
 // was altered meanwhile, and without holding up others if it reads more than a megabyte or some
 // thousand cells, deletes a version of a column that has so many, or calls RowTx.Unlatch: then
-// writers that change the row all the time make it fail with ErrConflict. If fn returns an error, Update returns it and writes nothing. When Update
-// returns nil the change is durable (with SyncAlways) and visible to every later read. An fn that
-// reads nothing is a blind write: it costs no read, and with context.Background it allocates
-// nothing.
+// writers that change the row all the time make it fail with ErrConflict. If fn returns an error,
+// Update returns it and writes nothing. When Update returns nil the change is durable (with
+// SyncAlways) and visible to every later read. An fn that reads nothing is a blind write: it costs
+// no read, and with context.Background it allocates nothing.
 //
 // fn gets ctx, marked: calls that would change the store are refused with it (ErrInvalid), since
 // they would wait for fn to return, and stay refused after fn has returned. With another context

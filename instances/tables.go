@@ -73,6 +73,8 @@ func refusal(err error, instance, table string) error {
 		return missing(err, instance, table)
 	case own.Code == ots.CodeObjectAlreadyExist:
 		return fmt.Errorf("table %q of instance %q %w", table, instance, ErrExists)
+	case own.Code == ots.CodeTimeout:
+		return err
 	}
 	return fmt.Errorf("%w: %w", ErrRefused, err)
 }

@@ -28,7 +28,7 @@ type Selection struct {
 	NoCells bool
 	// MaxBytes, if above 0, lets Collect stop in a row whose cells take more, by row.Cell.Memory.
 	MaxBytes int64
-	// MaxExamined, if above 0, lets Collect stop once it has looked at more cells.
+	// MaxExamined, if above 0, lets the reader stop once it has looked at more cells: see Cut.
 	MaxExamined int
 }
 
@@ -135,7 +135,7 @@ func (r *RowReader) startRow() {
 	r.loaded, r.at, r.returned, r.inColumn, r.wanted, r.cut = false, false, false, false, 0, false
 }
 
-// Exists reports whether the row exists in the view. Check Error if it is false.
+// Exists reports whether the row exists in the view. Check Error and Cut if it is false.
 func (r *RowReader) Exists() bool {
 	if !r.loaded {
 		r.readRowLevel()
@@ -286,7 +286,7 @@ func (r *RowReader) exhausted() bool {
 	return r.sel.MaxExamined > 0 && r.examined > r.sel.MaxExamined
 }
 
-// Cut reports whether Collect stopped at one of the bounds of the selection.
+// Cut reports whether the reader stopped at one of the bounds of the selection.
 func (r *RowReader) Cut() bool { return r.cut }
 
 // PutTogether reports whether Collect did more than copy cells of a row that the
@@ -320,7 +320,7 @@ func (r *RowReader) readRowLevel() {
 		switch {
 		case len(c.Column) != 0:
 			return
-		case r.exhausted():
+		case r.exhausted() && !(r.judge.exists && r.sel.NoCells):
 			r.cut = true
 			return
 		case c.Version < row.MaxVersion && (r.judge.exists || c.Version < r.judge.oldest):

@@ -9,8 +9,8 @@ package ots
 // table's first value (microseconds since the epoch). So rows copied into another table keep
 // their keys and do not collide with new ones.
 //
-// Values of one partition key are generated and ordered in the log under one lock. So new rows
-// of a partition key appear in ascending order, and a client that reads along misses none.
+// Values of one partition key are generated, and their rows ordered in the log, by one request after the
+// other. So new rows of a partition key appear in ascending order, and a client that reads along misses none.
 
 import (
 	"context"
@@ -37,7 +37,7 @@ type generators struct {
 
 // generator is the counter of one table.
 type generator struct {
-	mu      sync.Mutex
+	turn    exclusive
 	next    int64
 	ceiling int64 // durable; values below it may be given out
 }
@@ -87,13 +87,15 @@ func (e *Engine) startGenerated(ctx context.Context, w *pendingWrite, column int
 	}
 }
 
-// generate returns the key with the next value in place of the placeholder. REQUIRES: the
-// partition's lock is held.
+// generate returns the key with the next value in place of the placeholder. REQUIRES: the caller is
+// in the generation of the partition key.
 func (e *Engine) generate(ctx context.Context, t *table, key []KeyValue, column int) ([]KeyValue, *Error) {
-	counter, _ := e.generators.tables.LoadOrStore(t.info.ID, new(generator))
+	counter, _ := e.generators.tables.LoadOrStore(t.info.ID, &generator{turn: newExclusive()})
 	g := counter.(*generator)
-	g.mu.Lock()
-	defer g.mu.Unlock()
+	if bad := g.turn.enter(ctx); bad != nil {
+		return nil, bad
+	}
+	defer g.turn.leave()
 	if g.next >= g.ceiling {
 		if err := e.raiseCeiling(ctx, t, g); err != nil {
 			return nil, e.asError(err, "generate key", t.name, false)
@@ -105,7 +107,7 @@ func (e *Engine) generate(ctx context.Context, t *table, key []KeyValue, column 
 	return complete, nil
 }
 
-// raiseCeiling durably reserves the next block of values. REQUIRES: g.mu is held.
+// raiseCeiling durably reserves the next block of values. REQUIRES: it is the caller's turn.
 func (e *Engine) raiseCeiling(ctx context.Context, t *table, g *generator) error {
 	if bad := e.tableOps.enter(ctx); bad != nil {
 		return bad

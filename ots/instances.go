@@ -75,7 +75,8 @@ func (e *Engine) AddInstance(name string) error {
 
 // RemoveInstance stops serving an instance and drops its tables; an instance that is not served
 // is fine too. Running requests may still find a table, and fail or finish on it. After an
-// error some tables may remain; the call can be repeated.
+// error some tables may remain, or all and the instance, if the context ended while other
+// operations on tables ran; the call can be repeated.
 func (e *Engine) RemoveInstance(ctx context.Context, name string) error {
 	if bad := e.tableOps.enter(ctx); bad != nil { // no table is created meanwhile
 		return bad

@@ -497,21 +497,43 @@ func TestSplitsCoverTheTableInKeyOrder(t *testing.T) {
 func TestRequestsWaitNoLongerThanTheirTimeForOthers(t *testing.T) {
 	f := openFixture(t, Documented())
 	f.create(generatedTable())
-	generation := f.generation(mustTable(t, f), row.String("a"))
-	for _, x := range []exclusive{f.tableOps, generation} {
-		if bad := x.enter(context.Background()); bad != nil {
+	f.mustWrite(putOf(auto("a"), cell("c", 1)))
+	counter, _ := f.generators.tables.Load(mustTable(t, f).info.ID)
+	g := counter.(*generator)
+	put := putOf(auto("a"), cell("c", 1))
+	write := func(ctx context.Context) error { return f.writeOne(ctx, put) }
+	atomic := func(ctx context.Context) error {
+		resp, err := f.BatchWriteRow(ctx, testInstance, &BatchWriteRowRequest{
+			Atomic: true, Tables: []TableChanges{{Table: "t", Changes: []RowChange{put}}},
+		})
+		if err == nil {
+			err = asErr(resp.Tables[0].Rows[0].Err)
+		}
+		return err
+	}
+	for _, c := range map[string]struct {
+		held exclusive
+		do   func(ctx context.Context) error
+	}{
+		"a generated value":              {f.generation(mustTable(t, f), row.String("a")), write},
+		"the same in an atomic batch":    {f.generation(mustTable(t, f), row.String("a")), atomic},
+		"the counter of a table":         {g.turn, write},
+		"the durable bound of a counter": {f.tableOps, func(ctx context.Context) error { g.next = g.ceiling; return write(ctx) }},
+		"UpdateTable": {f.tableOps, func(ctx context.Context) error {
+			_, err := f.UpdateTable(ctx, testInstance, &UpdateTableRequest{Table: "t", Options: &TableOptions{MaxVersions: ptr(int32(2))}})
+			return err
+		}},
+		"CreateTable": {f.tableOps, func(ctx context.Context) error {
+			return f.CreateTable(ctx, testInstance, tableRequest("u", "pk", row.TypeString))
+		}},
+	} {
+		if bad := c.held.enter(context.Background()); bad != nil {
 			t.Fatal(bad)
 		}
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+		wantError(t, c.do(ctx), CodeTimeout, "Operation timeout.")
+		cancel()
+		c.held.leave()
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
-	defer cancel()
-	put := putOf(auto("a"), cell("c", 1))
-	_, err := f.UpdateTable(ctx, testInstance, &UpdateTableRequest{Table: "t", Options: &TableOptions{MaxVersions: ptr(int32(2))}})
-	wantError(t, err, CodeTimeout, "Operation timeout.")
-	wantError(t, f.DeleteTable(ctx, testInstance, "t"), CodeTimeout, "Operation timeout.")
-	wantError(t, f.writeOne(ctx, put), CodeTimeout, "Operation timeout.")
-	generation.leave()
-	f.tableOps.leave()
-	wantError(t, f.writeOne(context.Background(), put), "", "")
-	wantError(t, f.DeleteTable(context.Background(), testInstance, "t"), "", "")
+	wantError(t, write(context.Background()), "", "")
 }

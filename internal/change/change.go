@@ -264,16 +264,19 @@ func VersionLimit(nowMillis, offsetSeconds int64) int64 {
 // table.ErrManyCells. REQUIRES: if another writer changes the row before the change is written, the
 // change is not written.
 func (c *Change) FindTrims(most int) error {
-	if c.Err != nil || c.row.DeleteRow || !c.row.DeletesVersions() {
+	c.trims = nil
+	if c.Err != nil || len(c.bad) > 0 || c.row.DeleteRow || !c.row.DeletesVersions() {
 		return nil // a DeleteRow hides everything older anyway
 	}
-	m := row.Mutation{}
+	var m row.Mutation
 	if err := c.row.Mutation(&m); err != nil {
 		return err
 	}
-	// Puts have no part in it: they may get another version, and the change another form, until it is written.
-	m.Cells = slices.DeleteFunc(m.Cells, func(cell row.Cell) bool { return cell.Kind != row.KindDeleteVersion })
-	slices.SortFunc(m.Cells, func(a, b row.Cell) int { return bytes.Compare(a.Column, b.Column) })
+	// A put at Now gets its version later, and may take the place of a delete then. Its trim hides nothing that is visible.
+	m.Cells = slices.DeleteFunc(m.Cells, func(cell row.Cell) bool { return cell.Version == row.Unstamped })
+	if m.Normalize() != nil {
+		return nil // Prepare says what is wrong
+	}
 	var left *int
 	if most > 0 {
 		left = &most

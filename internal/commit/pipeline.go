@@ -251,8 +251,12 @@ func (p *Pipeline) enqueueWithRoom(ctx context.Context, w *Write) (ticket, error
 		size += int64(len(b))
 	}
 	large := size > min(largeBytes, p.opts.SegmentSize/4)
-	// Each of a thousand writes would ask the full disk in its turn. That there is none for a large one says nothing of others.
+	// Each of a thousand writes would ask the full disk in its turn. A small one does if a large one
+	// found no space, and any takes the room that there is.
 	if failed := p.noRoom.Load(); failed != before && (large || !failed.large) {
+		if t, err := p.enqueue(w); !errors.Is(err, wal.ErrRoom) {
+			return t, err
+		}
 		return 0, p.refused(failed.err)
 	}
 	if large {

@@ -450,8 +450,14 @@ func TestWritesThatWaitAskAFullDiskOnce(t *testing.T) {
 	})
 }
 
-// TestALargeWriteWithoutSpaceFailsAlone: smaller ones, which it has held up, have room.
-func TestALargeWriteWithoutSpaceFailsAlone(t *testing.T) {
+// TestAWriteWithoutSpaceFailsAlone: others, which it has held up, have room.
+func TestAWriteWithoutSpaceFailsAlone(t *testing.T) {
+	for _, large := range []bool{false, true} {
+		failsAlone(t, large)
+	}
+}
+
+func failsAlone(t *testing.T, large bool) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, false)
 		r.room <- struct{}{}
@@ -462,11 +468,11 @@ func TestALargeWriteWithoutSpaceFailsAlone(t *testing.T) {
 			small <- err
 		}()
 		synctest.Wait()
-		r.noRoom.Store(&noRoom{syscall.ENOSPC, true})
+		r.noRoom.Store(&noRoom{syscall.ENOSPC, large})
 		r.Between(func() { r.large = nil })
 		<-r.room
 		if err := <-small; err != nil {
-			t.Error(err)
+			t.Errorf("large %v: %v", large, err)
 		}
 	})
 }
