@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/flagstone-db/flagstone/internal/storeclock"
 	"github.com/flagstone-db/flagstone/internal/vfs"
 	"github.com/flagstone-db/flagstone/manifest"
 	"github.com/flagstone-db/flagstone/row"
@@ -481,5 +482,33 @@ func TestABulkLoadIsNoted(t *testing.T) {
 	k.ok(err)
 	if n := kept.Notes[len(kept.Notes)-1]; n.What != "a bulk load into table t" || n.Edit != nil {
 		t.Errorf("the note is %+v", n)
+	}
+}
+
+// TestWhatHadExpiredStaysAway at a moment behind the change of a table's Time To Live.
+func TestWhatHadExpiredStaysAway(t *testing.T) {
+	k := newKeeper(t)
+	table, err := k.store.CreateTable(ctx(), TableSpec{
+		Name: "t", Options: TableOptions{TTLSeconds: 10},
+		Key: []KeyColumn{{Name: "pk", Type: row.TypeString}, {Name: "n", Type: row.TypeInteger}},
+	})
+	k.ok(err)
+	put(t, table, "p", 1, "c", k.store.NowMillis(), "expires")
+	k.checkpoint()
+	k.clock.Advance(2 * storeclock.Probation)
+	k.exec.RunAll()
+	put(t, table, "p", 2, "c", k.store.NowMillis(), "stays")
+	k.ok(k.store.Flush(ctx()))
+	k.ok(table.Alter(ctx(), TableChange{Options: &TableOptions{TTLSeconds: NeverExpires}}))
+	want := contentOf(t, k.store)
+	if strings.Contains(want, "expires") || !strings.Contains(want, "stays") {
+		t.Fatalf("the store has %s", want)
+	}
+	k.clock.Advance(time.Second)
+	k.ship()
+	s := k.restore(k.micros)
+	defer s.Close()
+	if got := contentOf(t, s); got != want {
+		t.Error(firstDifference(got, want))
 	}
 }

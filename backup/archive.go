@@ -142,17 +142,21 @@ func readMarker(ctx context.Context, repo Repository) (kind string, err error) {
 	return strings.TrimSuffix(text, "\n"), err
 }
 
-// Names returns the names of the backups, oldest first.
+// Names returns the names of the backups, oldest first. For an Archive of one store these are also those that cannot be
+// read: they may be of this store, and an older one must not take their place unseen.
 func (a *Archive) Names(ctx context.Context) ([]string, error) {
 	list, _, err := listBackups(ctx, a.repo, nil)
 	if err != nil || a.store == "" {
 		return list, err
 	}
 	stores, err := a.stores(ctx, list)
-	return slices.DeleteFunc(list, func(name string) bool { return stores[name] != a.store }), err
+	return slices.DeleteFunc(list, func(name string) bool {
+		id, known := stores[name]
+		return known && id != a.store
+	}), err
 }
 
-// Of returns an Archive that reads the backups of one store only, by the beginning of its id as Info has it. Errors
+// Of returns an Archive that reads the backups of one store, by the beginning of its id as Info has it. Errors
 // match ErrNoBackup.
 func (a *Archive) Of(ctx context.Context, store string) (*Archive, error) {
 	list, err := a.Names(ctx)

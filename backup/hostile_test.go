@@ -359,6 +359,15 @@ func TestStoresShareARepository(t *testing.T) {
 	if _, err := one.Prune(r.ctx, PruneOptions{Keep: 1, Clock: r.clock}); err == nil {
 		t.Error("an archive of one store was pruned")
 	}
+	newest, err := getAll(r.ctx, r.repo(), backupsPrefix+mine[2], nil)
+	r.ok(err)
+	r.damage(backupsPrefix+mine[2], []byte("nonsense"))
+	damaged, err := r.archive().Of(r.ctx, first.Store)
+	r.ok(err)
+	if name, err := damaged.Find(r.ctx, ""); err == nil && name != mine[2] {
+		t.Errorf("the newest of one store cannot be read, and %q is in its place", name)
+	}
+	r.damage(backupsPrefix+mine[2], newest)
 	if report := r.prune(a, 2); !slices.Equal(report.Backups, []string{mine[0], its[0]}) {
 		t.Errorf("deleted are %q", report.Backups)
 	}

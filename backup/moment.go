@@ -321,20 +321,18 @@ func (r *restorer) replay(ctx context.Context, p *storePlan, micros int64) error
 	opts := flagstone.Options{}
 	opts.Seams.FS = r.fs
 	return flagstone.ReplayLog(ctx, filepath.Join(r.dir, p.origin.within), p.changes, func(apply func(first uint64, batch []byte) error) error {
-		for i := range p.parts {
+		behind := false // the records that come are behind the moment; the rest of a part is read for its checksum
+		for i := 0; i < len(p.parts) && !behind; i++ {
 			_, err := readLog(ctx, r.archive.repo, r.archive.unsealer, &p.parts[i], func(first uint64, batch []byte) error {
 				b, err := row.NewBatchReader(batch)
 				if err != nil {
 					return fmt.Errorf("%w: %w", ErrDamaged, err)
 				}
-				if b.Time() > micros {
-					return errBehind
+				if behind = behind || b.Time() > micros; behind {
+					return nil
 				}
 				return apply(first, batch)
 			})
-			if errors.Is(err, errBehind) {
-				return nil
-			}
 			if err != nil {
 				return err
 			}

@@ -502,6 +502,41 @@ func TestLogsOfVersion1AreRead(t *testing.T) {
 	}
 }
 
+// TestALogIsVerifiedBehindTheMoment: the checksum of plain records is at the end of the part.
+func TestALogIsVerifiedBehindTheMoment(t *testing.T) {
+	r := newLogged(t, 1, nil)
+	r.backUp()
+	r.written(20)
+	r.written(20)
+	r.shipAll()
+	parts := r.parts()
+	if len(parts) != 1 {
+		t.Fatalf("%d parts", len(parts))
+	}
+	p := &parts[0]
+	b := binary.LittleEndian.AppendUint32([]byte(logMagic), formatVersion)
+	b = binary.LittleEndian.AppendUint64(b, xxhash.Sum64(b))
+	b = append(appendString(b, strings.TrimPrefix(p.name(), logPrefix)), 0)
+	b = binary.LittleEndian.AppendUint64(b, xxhash.Sum64(b))
+	_, err := readLog(r.ctx, r.repo(), nil, p, func(first uint64, batch []byte) error {
+		b = appendString(binary.AppendUvarint(b, first), string(batch))
+		return nil
+	})
+	r.ok(err)
+	last := len(b) - 1 // of the last batch
+	b = append(b, 0)
+	b = binary.LittleEndian.AppendUint64(b, xxhash.Sum64(b))
+	r.damage(p.name(), b)
+	got, err := r.restoreAt(r.moments[0].micros)
+	r.ok(err)
+	r.compare("plain records", got, r.moments[0].model)
+	b[last] ^= 1
+	r.damage(p.name(), b)
+	if _, err := r.restoreAt(r.moments[0].micros); !errors.Is(err, ErrDamaged) {
+		t.Errorf("damage behind the moment: %v", err)
+	}
+}
+
 func TestALogNeedsABackup(t *testing.T) {
 	r := newLogged(t, 1, nil)
 	if err := r.ship(r.repo()); !errors.Is(err, ErrNotRepository) {

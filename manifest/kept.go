@@ -87,6 +87,7 @@ func (a *applier) note(e *Edit) {
 	if !files {
 		n.Edit = AppendEdit(nil, &Edit{
 			LastSeq: e.LastSeq, Issued: e.Issued, Created: e.Created, Altered: e.Altered, Dropped: e.Dropped, PastLimits: e.PastLimits, Ended: e.Ended,
+			Watermarks: a.watermarksOf(e.Altered),
 		})
 	}
 	kept.Notes = append(slices.Clone(kept.Notes), n)
@@ -97,6 +98,17 @@ func (a *applier) note(e *Edit) {
 			break
 		}
 	}
+}
+
+// watermarksOf returns the expiry watermarks of tables that are altered: under another Time To Live, what had expired
+// before must not come back.
+func (a *applier) watermarksOf(altered []Alteration) (watermarks []Watermark) {
+	for i := range altered {
+		if t := a.next.Table(altered[i].Table); t != nil && t.Watermark != NoWatermark {
+			watermarks = append(watermarks, Watermark{t.ID, t.Watermark})
+		}
+	}
+	return watermarks
 }
 
 // beside names what an edit changes beside the log, "" if nothing; files says that it brings files which no edit can

@@ -482,3 +482,20 @@ func TestAColumnHasTheVersion(t *testing.T) {
 		t.Errorf("got %s", got)
 	}
 }
+
+// TestAFileOf1970IsAFile: some archives give all files that time.
+func TestAFileOf1970IsAFile(t *testing.T) {
+	dir, file := t.TempDir(), filepath.Join(t.TempDir(), "t.csv")
+	succeed(t, "instance", "create", "demo", "--dir", dir)
+	succeed(t, "table", "create", "t", "--key", "k:integer", "--dir", dir)
+	if err := os.WriteFile(file, []byte("k,c\n1,a\n2,b\n3,c\n4,d\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chtimes(file, time.Unix(0, 0), time.Unix(0, 0)); err != nil {
+		t.Fatal(err)
+	}
+	succeed(t, "import", "t", file, "--spread", "2", "--dir", dir) // a pipe has one part
+	if got := succeed(t, "count", "t", "--dir", dir); !strings.Contains(got, "4") {
+		t.Errorf("there are %s", got)
+	}
+}

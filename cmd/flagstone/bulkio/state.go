@@ -33,6 +33,9 @@ type Identity struct {
 // Identify finds the identity of a file.
 func Identify(name string, in io.ReaderAt, size int64, modified time.Time) (Identity, error) {
 	id := Identity{Name: name, Size: size, Modified: modified.UnixNano()}
+	if id.Modified == 0 { // of a file of 1970, as some archives have them
+		id.Modified = 1
+	}
 	piece := make([]byte, min(size, identityBytes))
 	for at, sum := range map[int64]*string{0: &id.Start, size - int64(len(piece)): &id.End} {
 		if _, err := in.ReadAt(piece, at); err != nil && err != io.EOF {

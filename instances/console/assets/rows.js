@@ -25,7 +25,11 @@ export function rows({ main, signal, instance, name }) {
   const form = h('form'), said = saying(), list = h('div');
   const more = h('button', { type: 'button', hidden: true }, 'Next page'), add = h('button', { type: 'button', hidden: true, click: () => edit() }, 'New row');
   main.append(form, said, list, h('p', {}, more, ' ', add));
-  let key, query, place, newest = 0; // place is where the page begins, newest the number of the last request
+  let key, query, place, shown = [], newest = 0; // place is where the page begins, shown its rows, newest the number of the last request
+  list.addEventListener('click', event => { // the buttons of a long page are made as they come into sight
+    const row = event.target.closest('[data-row]');
+    if (row) edit(shown[row.dataset.row]);
+  });
   once(signal, async () => {
     ({ key } = await ask('GET table', { instance, table: name }));
     const get = form.elements;
@@ -38,27 +42,27 @@ export function rows({ main, signal, instance, name }) {
     form.addEventListener('submit', action(said, async () => {
       const prefix = [];
       for (let i = 0; i < key.length && get[`key${i}`].value !== ''; i++) prefix.push(get[`key${i}`].value);
-      query = {
+      return read(undefined, {
         table: name, prefix, from: get.from.value || undefined, to: get.to.value || undefined, where: get.where.value || undefined,
         columns: get.columns.value ? get.columns.value.split(',') : undefined, max_versions: Number(get.versions.value) || 1, limit: Number(get.limit.value) || 50, backward: get.backward.checked,
-      };
-      return read();
+      });
     }));
     add.hidden = false;
-    query = { table: name, max_versions: 1, limit: 50 };
-    said.textContent = await read();
+    said.textContent = await read(undefined, { table: name, max_versions: 1, limit: 50 });
   });
 
-  async function read(next) {
+  // read shows a page. A query that is refused leaves the one before it in place.
+  async function read(next, asked = query) {
     const number = ++newest;
-    const page = await ask('POST rows', { instance }, { typed: true, body: { ...query, next: next?.map(v => typeOf(v) === 'string' ? v : valueOf(typeOf(v), textOf(v))) } });
+    const page = await ask('POST rows', { instance }, { typed: true, body: { ...asked, next: next?.map(v => typeOf(v) === 'string' ? v : valueOf(typeOf(v), textOf(v))) } });
     if (number !== newest) return '';
+    query = asked;
     place = next;
+    shown = page.rows;
     set(list, table('Rows', [
       ...key.map((k, i) => [k.name, r => i === 0 ? h('button', { type: 'button', title: textOf(r.key[i].value), 'data-row': page.rows.indexOf(r) }, textOf(r.key[i].value)) : textOf(r.key[i].value)]),
       ['columns', r => summary(r.columns)],
     ], page.rows, 'No row is there.'));
-    for (const b of list.querySelectorAll('[data-row]')) b.onclick = () => edit(page.rows[b.dataset.row]);
     more.hidden = !page.next;
     more.onclick = action(said, () => read(page.next));
     return `${page.rows.length} rows${page.next ? ', and there are more' : ''}.`;
@@ -68,11 +72,13 @@ export function rows({ main, signal, instance, name }) {
   function edit(r) {
     const at = r?.key.map(k => textOf(k.value)), told = saying(), cells = h('div');
     const keys = key.map((k, i) => field(`${k.name} (${k.type}${k.auto_increment ? ', auto numbers it' : ''})`, { name: `of${i}`, value: at?.[i] ?? (k.auto_increment ? 'auto' : ''), readonly: r !== undefined }));
+    // A text field leaves line breaks out, so the key of a row that is there does not come from the fields.
+    const keyOf = () => at ?? keys.map(k => k.querySelector('input').value);
     const column = field('Column', { name: 'column' }), value = field('Value', { name: 'value' });
     const kind = h('select', { name: 'type' }, kinds.map(k => h('option', {}, k)));
     const dialog = h('dialog', { 'aria-label': r ? `Row ${at.join(', ')}` : 'New row', close: () => dialog.remove() });
     const change = async (kindOf, rest) => {
-      const done = await ask('POST change', { instance }, { typed: true, body: { table: name, kind: kindOf, key: keys.map(k => k.querySelector('input').value), ...rest } });
+      const done = await ask('POST change', { instance }, { typed: true, body: { table: name, kind: kindOf, key: keyOf(), ...rest } });
       done?.forEach((k, i) => { keys[i].querySelector('input').value = textOf(k.value); });
       try {
         said.textContent = await read(place);
@@ -82,7 +88,7 @@ export function rows({ main, signal, instance, name }) {
       }
     };
     const fresh = async () => {
-      const page = await ask('POST rows', { instance }, { typed: true, body: { table: name, prefix: keys.map(k => k.querySelector('input').value), max_versions: 100 } });
+      const page = await ask('POST rows', { instance }, { typed: true, body: { table: name, prefix: keyOf(), max_versions: 100 } });
       set(cells, table('Cells', [['column', c => c.name], ['type', c => typeOf(c.value)], ['value', c => textOf(c.value)], ['version', c => `${textOf(c.version)} (${moment(Number(textOf(c.version)))})`]],
         page.rows[0]?.columns ?? [], page.rows.length ? 'The row has no columns.' : 'The row is not there.'));
     };
@@ -96,7 +102,7 @@ export function rows({ main, signal, instance, name }) {
           case 'unset': await change('update', { unset: [named] }); break;
           case 'delete':
             if (!confirm('Delete the row with all its columns?')) return 'Nothing was changed.';
-            await change('delete', {});
+            await change('delete', r ? { expect: 'exists' } : {});
         }
         await fresh();
         return 'Changed.';

@@ -17,6 +17,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"github.com/flagstone-db/flagstone/instances"
+	"github.com/flagstone-db/flagstone/row"
 )
 
 // pages are all pages, with a text that each has once it is complete.
@@ -333,5 +334,41 @@ func TestAHostilePageGetsNothing(t *testing.T) {
 	after, err := r.home.Rows(ctx, "demo", &instances.Query{Table: "orders", Prefix: []string{"hot", "0"}})
 	if err != nil || len(after.Rows) != 1 {
 		t.Error("a row was changed", after, err)
+	}
+}
+
+// TestARowIsChangedByItsWholeKey: a text field leaves out the line breaks of a key. Of a long page, rows are made as they
+// come into sight, and can be clicked.
+func TestARowIsChangedByItsWholeKey(t *testing.T) {
+	r := serve(t)
+	ctx := context.Background()
+	keys := []string{"0a\nb", "0ab"}
+	for _, customer := range keys {
+		_, err := r.home.Change(ctx, "demo", &instances.Change{
+			Table: "orders", Kind: "put", Key: []string{customer, "1"}, Set: []instances.Cell{{Name: "c", Value: instances.Value{Value: row.Integer(1)}}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := enter(t, r)
+	b.visit("#/table/demo/orders/rows")
+	b.see("50 rows, and there are more.")
+	b.fill("limit", "60")
+	b.click("Show")
+	b.see("60 rows, and there are more.")
+	b.until("document.querySelector('[data-row]') !== null")
+	b.js("document.querySelector('[data-row]').click()")
+	b.until("document.querySelector('dialog')?.open && document.querySelectorAll('dialog tbody tr').length === 1")
+	b.click("Delete the row")
+	b.see("The row is not there.")
+	for i, customer := range keys {
+		page, err := r.home.Rows(ctx, "demo", &instances.Query{Table: "orders", Prefix: []string{customer}})
+		if err != nil || len(page.Rows) != i {
+			t.Errorf("of customer %q there are %d rows: %v", customer, len(page.Rows), err)
+		}
+	}
+	for _, wrong := range b.faults() {
+		t.Error(wrong)
 	}
 }
