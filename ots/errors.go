@@ -97,6 +97,10 @@ func tableMissing() *Error {
 	return &Error{Code: CodeObjectNotExist, Message: "Requested table does not exist."}
 }
 
+func timedOut(cause error) *Error {
+	return &Error{Code: CodeTimeout, Message: "Operation timeout.", cause: cause}
+}
+
 func conditionFailed() *Error {
 	return &Error{Code: CodeConditionCheckFail, Message: "Condition check failed."}
 }
@@ -114,7 +118,7 @@ func (e *Engine) asError(err error, operation, table string, applied bool) *Erro
 	case errors.As(err, &own):
 		return own
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled), errors.Is(err, flagstone.ErrOutcomeUnknown):
-		return &Error{Code: CodeTimeout, Message: "Operation timeout."}
+		return timedOut(nil)
 	case errors.Is(err, flagstone.ErrTableNotFound):
 		return tableMissing()
 	case errors.Is(err, flagstone.ErrTableExists):

@@ -15,7 +15,7 @@ func (x exclusive) enter(ctx context.Context) *Error {
 	case x <- struct{}{}:
 		return nil
 	case <-ctx.Done():
-		return &Error{Code: CodeTimeout, Message: "Operation timeout.", cause: ctx.Err()}
+		return timedOut(ctx.Err())
 	}
 }
 

@@ -498,3 +498,14 @@ func TestStreamRecordsExpireByTheClock(t *testing.T) {
 		t.Errorf("after a long rest: %s", told(records))
 	}
 }
+
+// TestAPageOfAStreamTakesItsTurn, also one of a few records: each may be large.
+func TestAPageOfAStreamTakesItsTurn(t *testing.T) {
+	f := openStream(t, Documented(), StreamSpecification{})
+	f.mustWrite(putOf(pk("a"), cell("c", 1)))
+	turn := new(testTurn)
+	req := &GetStreamRecordRequest{Iterator: f.iteratorSince(nil), Limit: ptr(int32(1))}
+	if _, err := f.GetStreamRecord(WithTurn(context.Background(), turn), testInstance, req); err != nil || turn.taken.Load() == 0 {
+		t.Errorf("%d turns: %v", turn.taken.Load(), err)
+	}
+}

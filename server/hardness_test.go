@@ -67,12 +67,13 @@ func TestSlowHeadersAreCutOff(t *testing.T) {
 func TestConnectionsOutliveTheTimeForHeaders(t *testing.T) {
 	s, fake := newTestServer(t, func(c *Config) { c.Limits = Limits{ReadHeaderTimeout: shortly} })
 	fake.answer(&ots.ReadResult{})
-	c := dial(t, listen(t, s))
+	addr := listen(t, s)
+	c := dial(t, addr)
 	for range 3 {
 		if status, closed := roundTrip(t, c, kept(t, testKey, testSecret, testInstance)); status != 200 || closed {
 			t.Fatalf("status %d, closed: %v", status, closed)
 		}
-		time.Sleep(shortly)
+		wantClosed(t, dial(t, addr)) // the time for the headers of a younger connection is over
 	}
 }
 
